@@ -1,0 +1,216 @@
+"""What an exercise is: a judge with four outcomes that are never mixed up, hints, and a solution.
+
+- *not attempted*: the stub is untouched, or the answer raises `NotImplementedError`;
+- *error*: the learner's code raised; the outcome shows the type, the message and the learner's line;
+- *wrong*: expected, got, where, and one likely cause;
+- *correct*: and one sentence on what it shows.
+
+A judge looks at behavior only, never at source text. Whatever goes wrong outside the learner's code, such as
+a broken installation, is raised as it is and never reported as a wrong answer.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+import inspect
+import linecache
+import pathlib
+import re
+import textwrap
+import traceback
+from collections.abc import Callable
+
+#: Files below these folders are not the learner's.
+_OURS = str(pathlib.Path(__file__).parents[1])
+_LIBRARIES = (
+    "site-packages",
+    "dist-packages",
+    "importlib",
+    "<frozen",
+    "contextlib.py",
+    "__autograph_generated",
+)
+_MARKS = {"not attempted": "○", "error": "!", "wrong": "✗", "correct": "✓"}
+_NOTHING = object()
+
+
+class WrongAnswer(Exception):  # noqa: N818 - it is a verdict, not an error of the program
+    """What a judge raises: the answer ran and did the wrong thing.
+
+    Args:
+        where: What was looked at, such as `"the gradient for x = [-2, 3]"`.
+        expected: What a right answer gives there.
+        got: What this answer gives there.
+        cause: One likely cause, a sentence that helps without giving the solution away.
+    """
+
+    def __init__(self, where: str, expected, got, cause: str = ""):
+        super().__init__(where)
+        self.where, self.expected, self.got, self.cause = where, expected, got, cause
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What a check found; it prints itself and is true when the answer is correct.
+
+    Example:
+        >>> print(Outcome("wrong", ("expected 2, got 1",)))
+        ✗ wrong
+          expected 2, got 1
+    """
+
+    kind: str
+    lines: tuple[str, ...]
+
+    def __bool__(self) -> bool:
+        return self.kind == "correct"
+
+    def __str__(self) -> str:
+        return "\n  ".join([f"{_MARKS[self.kind]} {self.kind}", *self.lines])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        color = {"correct": "#009E73", "not attempted": "#555555"}.get(self.kind, "#B34700")
+        lines = "".join(f"<br>{html.escape(line)}" for line in self.lines)
+        title = f"<strong>{_MARKS[self.kind]} {self.kind}</strong>"
+        style = f"border-left: 4px solid {color}; padding: 0.3em 0.8em"
+        return f'<div role="status" style="{style}">{title}{lines}</div>'
+
+
+class Text(str):
+    """A hint or a solution: text that a notebook shows as it is, without quotes."""
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+class Exercise:
+    """One exercise of a notebook.
+
+    Args:
+        title: What it is called, a few words.
+        judge: Takes the answer; returns one sentence on what a correct answer shows, or raises `WrongAnswer`.
+        hints: From a nudge to nearly everything, at least two.
+        solution: A function whose body is the solution and whose last line returns the answer.
+        minutes: How long it takes.
+        difficulty: From 1 (apply what was shown) to 3 (find it out).
+
+    Example:
+        >>> def judge(answer):
+        ...     if answer(1) != 2:
+        ...         raise WrongAnswer("f(1)", 2, answer(1), "did you forget to add?")
+        ...     return "Adding one moves every number by one."
+        >>> def solution():
+        ...     def add_one(x):
+        ...         return x + 1
+        ...     return add_one
+        >>> hints = ("Use +.", "Return x + 1.")
+        >>> add_one = Exercise("add one", judge, hints, solution, minutes=1, difficulty=1)
+        >>> add_one.check(...)
+        ○ not attempted
+          Replace the stub in the cell above, run it, then run this cell again.
+        >>> add_one.check(lambda x: x + 1)
+        ✓ correct
+          Adding one moves every number by one.
+    """
+
+    def __init__(
+        self,
+        title: str,
+        judge: Callable[..., str],
+        hints: tuple[str, ...],
+        solution: Callable,
+        *,
+        minutes: int,
+        difficulty: int,
+    ):
+        self.title, self.judge, self.hints, self._solution = title, judge, hints, solution
+        self.minutes, self.difficulty, self._told = minutes, difficulty, 0
+
+    def check(self, answer=_NOTHING) -> Outcome:
+        """Judge an answer: the op, layer or value that the exercise asks for.
+
+        Args:
+            answer: What the stub defines.
+
+        Returns:
+            One of the four outcomes. It never raises for anything that the learner's code does.
+        """
+        if answer is _NOTHING or answer is None or answer is Ellipsis:
+            return _not_attempted()
+        try:
+            return Outcome("correct", (self.judge(answer),))
+        except WrongAnswer as wrong:
+            cause = (f"Likely cause: {wrong.cause}",) if wrong.cause else ()
+            seen = (f"Looked at: {wrong.where}", f"Expected: {wrong.expected}", f"Got: {wrong.got}")
+            return Outcome("wrong", seen + cause)
+        except Exception as error:
+            if _is_stub(error):
+                return _not_attempted()
+            line = _learners_line(error)
+            if line is None and not _is_theirs(answer, error):
+                raise
+            return Outcome("error", tuple(filter(None, (_first_sentence(error), line))))
+
+    def hint(self) -> Text:
+        """Tell one more hint with each call; after the last one start again."""
+        number = self._told % len(self.hints)
+        self._told += 1
+        return Text(f"Hint {number + 1} of {len(self.hints)}: {self.hints[number]}")
+
+    def solution(self) -> Text:
+        """Show the code of a solution; others may be as good."""
+        return Text(self.solution_source())
+
+    def solution_source(self) -> str:
+        """Give the solution as code that can replace the stub's cell."""
+        lines = textwrap.dedent(inspect.getsource(self._solution)).splitlines()
+        body = textwrap.dedent("\n".join(lines[1:])).strip().splitlines()
+        return "\n".join(body[:-1]).strip()
+
+    def solve(self):
+        """Give the answer that the solution defines."""
+        return self._solution()
+
+
+def _not_attempted() -> Outcome:
+    return Outcome(
+        "not attempted", ("Replace the stub in the cell above, run it, then run this cell again.",)
+    )
+
+
+def _is_stub(error: BaseException | None) -> bool:
+    """Whether `NotImplementedError` is at the bottom; Keras and AutoGraph wrap what a layer raises."""
+    while error is not None:
+        if isinstance(error, NotImplementedError):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _learners_line(error: BaseException) -> str | None:
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        theirs = not frame.filename.startswith(_OURS) and not any(
+            part in frame.filename for part in _LIBRARIES
+        )
+        if theirs and frame.lineno:
+            code = linecache.getline(frame.filename, frame.lineno).strip() or frame.line
+            return f"In {frame.name}, line {frame.lineno}: {code}"
+    return None
+
+
+def _is_theirs(answer, error: BaseException) -> bool:
+    """Whether the call of the answer itself failed: a wrong number of arguments leaves no line of theirs."""
+    name = getattr(answer, "__name__", type(answer).__name__)
+    return isinstance(error, TypeError) and (name in str(error) or "not callable" in str(error))
+
+
+def _first_sentence(error: BaseException) -> str:
+    """Give type and message in one line, without the call stack that AutoGraph puts before it."""
+    text = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip()
+    if text.startswith("in user code:"):
+        text = text.splitlines()[-1].strip()
+        text = text.removeprefix(f"{type(error).__name__}: ")
+    return f"{type(error).__name__}: {' '.join(text.split())}"[:300]

@@ -1,0 +1,72 @@
+"""Ops with a backward pass of their own: pure functions of tensors, no Keras.
+
+Every op has the same form. The public function takes the tensor and plain Python options; the decorated
+inner function takes nothing but the tensors that get a gradient, because `tf.custom_gradient` turns every
+positional argument into a tensor in a graph and refuses keyword arguments there.
+
+Ops whose gradient differs from their derivative on purpose say so in their name or in the first line of
+their docstring: such a *pseudo-gradient* is a design decision, not a mistake to be mended.
+"""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+
+def square_with_clipped_grad(x, bound=1.0):
+    """Square `x`; the pseudo-gradient clips the local derivative `2x` to `[-bound, bound]`.
+
+    Forward: `y = x²`. Backward: `dx = dy · clip(2x, -bound, bound)`, which equals the derivative where
+    `|2x| <= bound` and keeps its sign elsewhere. It is linear in the upstream gradient `dy`, so a loss
+    scale or another batch size does not change what it clips.
+
+    Args:
+        x: Tensor of any shape, dtype float16, bfloat16, float32 or float64.
+        bound: Largest absolute local derivative, a positive number or a scalar tensor. A number is fixed
+            when a graph is traced; a tensor can change from step to step.
+
+    Returns:
+        Tensor of the shape and dtype of `x`.
+
+    Raises:
+        TypeError: `x` has no floating-point dtype.
+        ValueError: `bound` is a number that is not positive, or a tensor that is no scalar.
+
+    Example:
+        >>> x = tf.constant([0.25, 3.0])
+        >>> with tf.GradientTape() as tape:
+        ...     tape.watch(x)
+        ...     y = square_with_clipped_grad(x, bound=1.0)
+        >>> y.numpy().tolist(), tape.gradient(y, x).numpy().tolist()
+        ([0.0625, 9.0], [0.5, 1.0])
+    """
+    x = _floating(x, "x")
+    limit = tf.cast(_positive(bound, "bound"), x.dtype)
+
+    @tf.custom_gradient
+    def op(x):
+        def grad(dy):
+            return dy * tf.clip_by_value(2 * x, -limit, limit)
+
+        return tf.square(x), grad
+
+    return op(x)
+
+
+def _floating(x, name: str) -> tf.Tensor:
+    x = tf.convert_to_tensor(x)
+    if not x.dtype.is_floating:
+        raise TypeError(
+            f"{name} has dtype {x.dtype.name}, which has no gradient: cast it to a floating-point dtype"
+        )
+    return x
+
+
+def _positive(value, name: str):
+    """Check a number; of a tensor only the shape is known before a graph runs."""
+    if tf.is_tensor(value) or isinstance(value, tf.Variable):
+        if value.shape.rank not in (0, None):
+            raise ValueError(f"{name} has shape {tuple(value.shape)}: give a scalar")
+    elif not value > 0:
+        raise ValueError(f"{name} is {value}: give a positive number")
+    return value
