@@ -17,18 +17,32 @@ from typing import TYPE_CHECKING
 from course_utils import _requirements
 
 if TYPE_CHECKING:
+    from course_utils._requirements import check_environment
     from course_utils.doctor import check_layer
-    from course_utils.explorers import explore, explore_op
+    from course_utils.explorers import Curve, Slider, explore, explore_op
     from course_utils.gradients import check_gradient
     from course_utils.plotting import plot_gradient
     from course_utils.report import Report
 
-__all__ = ["Report", "check_gradient", "check_layer", "explore", "explore_op", "plot_gradient"]
+__all__ = [
+    "Curve",
+    "Report",
+    "Slider",
+    "check_environment",
+    "check_gradient",
+    "check_layer",
+    "explore",
+    "explore_op",
+    "plot_gradient",
+]
 
 _HOMES = {
+    "check_environment": "_requirements",
     "Report": "report",
     "check_gradient": "gradients",
     "check_layer": "doctor",
+    "Curve": "explorers",
+    "Slider": "explorers",
     "explore": "explorers",
     "explore_op": "explorers",
     "plot_gradient": "plotting",

@@ -3,6 +3,7 @@
 import importlib.metadata
 import importlib.util
 import re
+import sys
 
 #: The lowest version of each that works; a test holds them equal to pyproject.toml.
 MINIMUM = {"tensorflow": "2.18", "keras": "3.8"}
@@ -11,6 +12,12 @@ DISTRIBUTIONS = {
     "tensorflow": ("tensorflow", "tensorflow-cpu", "tensorflow-intel", "tensorflow-macos", "tf-nightly"),
     "keras": ("keras", "keras-nightly"),
 }
+
+
+#: The lowest and the highest Python for which TensorFlow is built.
+PYTHON = ((3, 11), (3, 13))
+#: What to do about anything that is missing.
+SETUP = "close this, and open the course with `python3 course.py lab`: it installs what is needed"
 
 
 class RequirementError(ImportError):
@@ -37,6 +44,52 @@ def check() -> None:
                 f"course_utils needs {module} {minimum} or newer and found {found}: "
                 f"run `pip install --upgrade '{module}>={minimum}'`."
             )
+
+
+def check_environment():
+    """Look whether this environment can run the course, and say for each thing missing what to do.
+
+    Returns:
+        A `Report` with one line for each thing that is needed.
+
+    Example:
+        >>> print(check_environment())
+        your environment: all 7 checks passed
+          ✓ Python 3.11 to 3.13
+          ✓ tensorflow
+          ✓ keras
+          ✓ matplotlib
+          ✓ ipywidgets
+          ✓ jupyterlab
+          ✓ TensorFlow takes a gradient
+    """
+    from course_utils.report import Report
+
+    report = Report("your environment")
+    found = "{}.{}".format(*sys.version_info[:2])
+    good = PYTHON[0] <= sys.version_info[:2] <= PYTHON[1]
+    report.add(good, "Python 3.11 to 3.13", "" if good else f"this is {found}", cure="" if good else SETUP)
+    for module in ("tensorflow", "keras", "matplotlib", "ipywidgets", "jupyterlab"):
+        there = importlib.util.find_spec(module) is not None
+        report.add(there, module, "" if there else "it is not installed", cure="" if there else SETUP)
+    try:
+        gradient = _gradient_of_square(3.0)
+    except Exception as error:
+        report.add(False, "TensorFlow takes a gradient", f"{type(error).__name__}: {error}", cure=SETUP)
+    else:
+        right = gradient == 6.0
+        report.add(right, "TensorFlow takes a gradient", "" if right else f"d(x²)/dx at 3 is {gradient}")
+    return report
+
+
+def _gradient_of_square(x: float) -> float:
+    import tensorflow as tf  # takes seconds: only for those who ask
+
+    x = tf.constant(x)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = x * x
+    return float(tape.gradient(y, x))
 
 
 def installed_version(module: str) -> str | None:

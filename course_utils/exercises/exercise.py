@@ -16,10 +16,11 @@ import html
 import inspect
 import linecache
 import pathlib
-import re
 import textwrap
 import traceback
 from collections.abc import Callable
+
+from course_utils.errors import first_sentence
 
 #: Files below these folders are not the learner's.
 _OURS = str(pathlib.Path(__file__).parents[1])
@@ -152,7 +153,7 @@ class Exercise:
             line = _learners_line(error)
             if line is None and not _is_theirs(answer, error):
                 raise
-            return Outcome("error", tuple(filter(None, (_first_sentence(error), line))))
+            return Outcome("error", tuple(filter(None, (first_sentence(error), line))))
 
     def hint(self) -> Text:
         """Tell one more hint with each call; after the last one start again."""
@@ -205,12 +206,3 @@ def _is_theirs(answer, error: BaseException) -> bool:
     """Whether the call of the answer itself failed: a wrong number of arguments leaves no line of theirs."""
     name = getattr(answer, "__name__", type(answer).__name__)
     return isinstance(error, TypeError) and (name in str(error) or "not callable" in str(error))
-
-
-def _first_sentence(error: BaseException) -> str:
-    """Give type and message in one line, without the call stack that AutoGraph puts before it."""
-    text = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip()
-    if text.startswith("in user code:"):
-        text = text.splitlines()[-1].strip()
-        text = text.removeprefix(f"{type(error).__name__}: ")
-    return f"{type(error).__name__}: {' '.join(text.split())}"[:300]

@@ -114,15 +114,11 @@ def judge_op(
     wrong_forward = {cause: f(*inputs) for cause, f in (forward_mistakes or {}).items()}
     for dtype in dtypes:
         tensors = [tf.constant(x, dtype) for x in inputs]
-        for mode, call in (("", op), (" in a tf.function", in_graph(op, tensors))):
+        for mode, runner in (("", run), (" in a tf.function", run_in_graph)):
+            y, grads = runner(op, tensors, dy)
             where = f"{{}} for {dtype}{mode}"
-            y, grads = run(call, tensors, dy)
-            compare(
-                need_tensor(y, tf.cast(want, dtype), where.format("output")),
-                want,
-                "the output",
-                wrong_forward,
-            )
+            output = where.format("the output")
+            compare(need_tensor(y, tf.cast(want, dtype), output), want, output, wrong_forward)
             for i, (x, grad, right) in enumerate(zip(tensors, grads, gradients, strict=True)):
                 what = where.format("the gradient" if len(inputs) == 1 else f"the gradient of input {i}")
                 compare(need_tensor(grad, x, what), right, what, {c: w[i] for c, w in wrong.items()})
@@ -141,7 +137,8 @@ def run_in_graph(op: Callable, inputs, dy) -> tuple[tf.Tensor, list]:
             y = need_tensor(op(*args), None, "the output in a tf.function")
         return y, tape.gradient(y, args, output_gradients=tf.cast(dy, y.dtype))
 
-    y, grads = graph(*inputs)
+    # Called as a concrete function: TensorFlow warns of retracing where one is made for each answer.
+    y, grads = graph.get_concrete_function()(*inputs)
     return y, list(grads)
 
 

@@ -1,0 +1,123 @@
+"""Open the course, or test it; both make the environment first. See README.md.
+
+    python3 course.py lab      # JupyterLab on the first notebook; further words go to JupyterLab
+    python3 course.py test     # lint, format, all tests; further words go to pytest
+
+It needs nothing but Python's standard library, and it is written so that every Python can read it: one that
+is too old or too new gets a sentence, not a syntax error.
+"""
+
+import hashlib
+import os
+import subprocess
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+VENV = os.path.join(HERE, ".venv")
+STAMP = os.path.join(VENV, "course_installed")
+LOWEST, HIGHEST = (3, 11), (3, 13)
+FIRST_NOTEBOOK = "notebooks/00_start_here.ipynb"
+
+
+def wrong_python(version):
+    """Give the sentence for a Python (major, minor) that cannot run the course, or None for one that can."""
+    if LOWEST <= tuple(version[:2]) <= HIGHEST:
+        return None
+    return (
+        "The course needs Python %d.%d to %d.%d, and this is Python %d.%d: install one of those, "
+        "and run the same line with it, for example `python%d.%d course.py lab`."
+        % (LOWEST + HIGHEST + tuple(version[:2]) + HIGHEST)
+    )
+
+
+def inside(name):
+    """Give the path of a program of the environment, `python` for example, on any system."""
+    folder, ending = ("Scripts", ".exe") if os.name == "nt" else ("bin", "")
+    return os.path.join(VENV, folder, name + ending)
+
+
+def fingerprint():
+    """Give a text that changes when the environment has to be made again."""
+    digest = hashlib.sha256(sys.version.encode())
+    for name in ("requirements.txt", "pyproject.toml"):
+        with open(os.path.join(HERE, name), "rb") as stream:
+            digest.update(stream.read())
+    # The package is installed from this folder: a copy of the folder needs an environment of its own.
+    digest.update(HERE.encode())
+    return digest.hexdigest()
+
+
+def is_ready():
+    """Tell whether the environment is complete and is that of this folder, these lists and this Python."""
+    if not os.path.exists(STAMP):
+        return False
+    with open(STAMP) as stream:
+        return stream.read() == fingerprint()
+
+
+def make_environment():
+    """Make `.venv` with the pinned packages, unless that was done; exit with one sentence if it fails."""
+    if is_ready():
+        return
+    print("Setting up .venv with the pinned packages; the first time this takes some minutes.")
+    sys.stdout.flush()
+    # --clear: what an interrupted set-up or another Python left behind is no ground to build on.
+    if subprocess.call([sys.executable, "-m", "venv", "--clear", VENV]) != 0:
+        sys.exit(
+            "Python could not make a virtual environment. On Debian and Ubuntu install it with "
+            "`sudo apt-get install python3-venv`, then run the same line again."
+        )
+    install = [inside("python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    if subprocess.call(install + ["-r", "requirements.txt"], cwd=HERE) != 0:
+        sys.exit("pip could not install the packages, for the reason above; run the same line to try again.")
+    with open(STAMP, "w") as stream:
+        stream.write(fingerprint())
+
+
+def lab_settings(environment):
+    """Give the environment variables under which JupyterLab starts with the course's defaults."""
+    paths = [os.path.join(HERE, "binder", "jupyter"), environment.get("JUPYTER_CONFIG_PATH")]
+    return dict(environment, JUPYTER_CONFIG_PATH=os.pathsep.join(filter(None, paths)))
+
+
+def run(*command, **options):
+    """Run one program of the environment in this folder; give its exit status."""
+    try:
+        return subprocess.call([inside("python"), "-m"] + list(command), cwd=HERE, **options)
+    except KeyboardInterrupt:  # the program got it too, and has ended or will in a moment
+        return 130
+
+
+def lab(arguments):
+    """Open JupyterLab on the first notebook."""
+    return run(*(["jupyter", "lab", FIRST_NOTEBOOK] + arguments), env=lab_settings(os.environ))
+
+
+def test(arguments):
+    """Check lint and format, then run every test; stop at the first step that fails and say which it was."""
+    for step in (["ruff", "check", "."], ["ruff", "format", "--check", "."], ["pytest"] + arguments):
+        print("== " + " ".join(step))
+        sys.stdout.flush()
+        status = run(*step)
+        if status != 0:
+            print("== failed: " + " ".join(step))
+            return status
+    return 0
+
+
+def main(arguments):
+    """Do what the first word says; give the exit status."""
+    commands = {"lab": lab, "test": test}
+    if not arguments or arguments[0] not in commands:
+        print(__doc__)
+        return 2
+    problem = wrong_python(sys.version_info)
+    if problem:
+        print(problem)
+        return 1
+    make_environment()
+    return commands[arguments[0]](arguments[1:])
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,1 @@
+"""Tests of the course; `python -m tests.refresh` is the authors' tool for notebooks."""
