@@ -37,41 +37,57 @@ def inside(name):
 
 
 def fingerprint():
-    """Give a text that changes when the environment has to be made again."""
-    digest = hashlib.sha256(sys.version.encode())
+    """Give two lines: which environment this has to be, and which packages it has to hold."""
+    digest = hashlib.sha256()
     for name in ("requirements.txt", "pyproject.toml"):
         with open(os.path.join(HERE, name), "rb") as stream:
             digest.update(stream.read())
-    # The package is installed from this folder: a copy of the folder needs an environment of its own.
-    digest.update(HERE.encode())
-    return digest.hexdigest()
+    # The package is installed from this folder: a folder that was moved or copied needs its own environment.
+    return ["Python %d.%d in %s" % (sys.version_info[:2] + (HERE,)), digest.hexdigest()]
 
 
-def is_ready():
-    """Tell whether the environment is complete and is that of this folder, these lists and this Python."""
-    if not os.path.exists(STAMP):
-        return False
+def recorded():
+    """Give the fingerprint of the environment that is there; two empty lines where it is missing or broken."""
+    if not (os.path.exists(STAMP) and os.path.exists(inside("python"))):
+        return ["", ""]
     with open(STAMP) as stream:
-        return stream.read() == fingerprint()
+        return stream.read().splitlines()
 
 
 def make_environment():
     """Make `.venv` with the pinned packages, unless that was done; exit with one sentence if it fails."""
-    if is_ready():
+    wanted, found = fingerprint(), recorded()
+    if found == wanted:
         return
     print("Setting up .venv with the pinned packages; the first time this takes some minutes.")
     sys.stdout.flush()
-    # --clear: what an interrupted set-up or another Python left behind is no ground to build on.
-    if subprocess.call([sys.executable, "-m", "venv", "--clear", VENV]) != 0:
-        sys.exit(
-            "Python could not make a virtual environment. On Debian and Ubuntu install it with "
-            "`sudo apt-get install python3-venv`, then run the same line again."
-        )
-    install = [inside("python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    if subprocess.call(install + ["-r", "requirements.txt"], cwd=HERE) != 0:
+    # What an interrupted set-up or another Python left behind is no ground to build on; a list that changed is.
+    if found[0] != wanted[0]:
+        make_venv()
+    if os.path.exists(STAMP):
+        os.remove(STAMP)
+    pip = [inside("python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    if subprocess.call(pip + ["-r", "requirements.txt"], cwd=HERE) != 0:
         sys.exit("pip could not install the packages, for the reason above; run the same line to try again.")
     with open(STAMP, "w") as stream:
-        stream.write(fingerprint())
+        stream.write("\n".join(wanted))
+
+
+def make_venv():
+    """Make an empty `.venv`, in place of what is there."""
+    try:
+        import ensurepip  # noqa: F401 - some systems ship Python without it
+        import venv  # noqa: F401
+    except ImportError:
+        package = "python%d.%d-venv" % sys.version_info[:2]
+        sys.exit(
+            "This Python cannot make virtual environments. On Debian and Ubuntu run "
+            "`sudo apt-get install %s`, then the same line again." % package
+        )
+    if subprocess.call([sys.executable, "-m", "venv", "--clear", VENV]) != 0:
+        sys.exit(
+            "Python could not make the folder .venv, for the reason above; run the same line to try again."
+        )
 
 
 def lab_settings(environment):
@@ -80,17 +96,14 @@ def lab_settings(environment):
     return dict(environment, JUPYTER_CONFIG_PATH=os.pathsep.join(filter(None, paths)))
 
 
-def run(*command, **options):
-    """Run one program of the environment in this folder; give its exit status."""
-    try:
-        return subprocess.call([inside("python"), "-m"] + list(command), cwd=HERE, **options)
-    except KeyboardInterrupt:  # the program got it too, and has ended or will in a moment
-        return 130
-
-
 def lab(arguments):
     """Open JupyterLab on the first notebook."""
-    return run(*(["jupyter", "lab", FIRST_NOTEBOOK] + arguments), env=lab_settings(os.environ))
+    command = [inside("python"), "-m", "jupyterlab", FIRST_NOTEBOOK] + arguments
+    os.chdir(HERE)
+    if os.name == "nt":
+        return subprocess.call(command, env=lab_settings(os.environ))
+    # JupyterLab takes the place of this process, so that Ctrl-C and signals reach it and nothing else.
+    return os.execve(command[0], command, lab_settings(os.environ))  # noqa: S606
 
 
 def test(arguments):
@@ -98,7 +111,7 @@ def test(arguments):
     for step in (["ruff", "check", "."], ["ruff", "format", "--check", "."], ["pytest"] + arguments):
         print("== " + " ".join(step))
         sys.stdout.flush()
-        status = run(*step)
+        status = subprocess.call([inside("python"), "-m"] + step, cwd=HERE)
         if status != 0:
             print("== failed: " + " ".join(step))
             return status
