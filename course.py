@@ -47,7 +47,7 @@ def fingerprint():
 
 
 def recorded():
-    """Give the fingerprint of the environment that is there; two empty lines where it is missing or broken."""
+    """Give the fingerprint of the environment that is there; two empty lines where none is complete."""
     if not (os.path.exists(STAMP) and os.path.exists(inside("python"))):
         return ["", ""]
     with open(STAMP) as stream:
@@ -61,7 +61,7 @@ def make_environment():
         return
     print("Setting up .venv with the pinned packages; the first time this takes some minutes.")
     sys.stdout.flush()
-    # What an interrupted set-up or another Python left behind is no ground to build on; a list that changed is.
+    # What an interrupted set-up or another Python left is no ground to build on; an older list is.
     if found[0] != wanted[0]:
         make_venv()
     if os.path.exists(STAMP):
@@ -85,9 +85,7 @@ def make_venv():
             "`sudo apt-get install %s`, then the same line again." % package
         )
     if subprocess.call([sys.executable, "-m", "venv", "--clear", VENV]) != 0:
-        sys.exit(
-            "Python could not make the folder .venv, for the reason above; run the same line to try again."
-        )
+        sys.exit("Python could not make .venv, for the reason above; run the same line to try again.")
 
 
 def lab_settings(environment):

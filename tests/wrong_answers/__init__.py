@@ -1,0 +1,1 @@
+"""For each exercise the mistakes that people make: `WRONG[exercise][name] = (answer, words of its hint)`."""
