@@ -28,7 +28,7 @@ def git(*arguments: str) -> str:
 
 
 def course_files() -> list[Path]:
-    """List the files of the repository; of a downloaded archive, which has no git, every file that .gitignore keeps."""
+    """List the repository's files; in a downloaded archive, without git, those that .gitignore keeps."""
     if (ROOT / ".git").exists():
         return [path for name in git("ls-files", "-z").split("\0")[:-1] if (path := ROOT / name).is_file()]
     ignored = [line.strip("/") for line in (ROOT / ".gitignore").read_text().splitlines() if line[:1] != "#"]
@@ -120,7 +120,9 @@ def test_every_road_hands_over_to_requirements():
 
 
 def test_requirements_hold_exact_versions_and_end_with_the_package():
-    lines = [line for line in (ROOT / "requirements.txt").read_text().splitlines() if line[:1] not in ("", "#")]
+    lines = [
+        line for line in (ROOT / "requirements.txt").read_text().splitlines() if line[:1] not in ("", "#")
+    ]
     assert lines[-1] == "-e ."
     for line in lines[:-1]:
         assert re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.!+]+( ; [^#]+)?", line), line
@@ -137,7 +139,12 @@ def test_requirements_satisfy_pyproject():
 
 
 def test_one_tensorflow_for_each_platform():
-    for system, machine in [("linux", "x86_64"), ("linux", "aarch64"), ("darwin", "arm64"), ("win32", "AMD64")]:
+    for system, machine in [
+        ("linux", "x86_64"),
+        ("linux", "aarch64"),
+        ("darwin", "arm64"),
+        ("win32", "AMD64"),
+    ]:
         place = {"sys_platform": system, "platform_machine": machine}
         for source in (direct_dependencies(), pins()):
             names = [r.name for r in source if r.name.startswith("tensorflow") and r.marker.evaluate(place)]
@@ -173,11 +180,12 @@ def test_jupyterlab_knows_every_default_that_the_course_sets():
             assert value != schema["properties"][key].get("default"), f"{key} is the default already"
 
 
-# No machine's own names. The patterns are put together from pieces, or this file would hold what it looks for.
+# No name of a machine. The patterns come in pieces, or this file would hold what it looks for.
 
-_FOLDERS = "|".join(["home", "Users", "root", "work", "tmp", "opt", "srv", "mnt", "usr/(local/)?lib/python"])
+_HOMES = "|".join(["home", "Users", "root", "work", "tmp", "opt", "srv", "mnt"])
+_PATH = rf"(?<![\w.~}})/-])/(({_HOMES})/\w|usr/(local/)?lib/python\d)" + r"|\b[A-Za-z]:\\+" + r"Users\b"
 FORBIDDEN = {
-    "an absolute path of a machine": re.compile(rf"(?<![\w.~}})/-])/({_FOLDERS})/\w|\b[A-Za-z]:\\+" + r"Users\b"),
+    "an absolute path of a machine": re.compile(_PATH),
     "the host of a package registry": re.compile(
         "|".join(
             re.escape(".".join(parts))

@@ -29,7 +29,7 @@ def course():
 
 @pytest.fixture
 def folder(course, tmp_path, monkeypatch):
-    """A stand-in for the course's folder, with short lists of packages and a `.venv` that is not there yet."""
+    """A stand-in for the course's folder, with short lists of packages and no `.venv` yet."""
     (tmp_path / "requirements.txt").write_text("keras==3.15.1\n")
     (tmp_path / "pyproject.toml").write_text("[project]\n")
     monkeypatch.setattr(course, "ROOT", str(tmp_path))
@@ -69,9 +69,9 @@ def test_a_python_in_the_range_has_no_problem(course, version):
 
 @pytest.mark.parametrize("version", [(2, 7, 18), (3, 6, 15), (3, 10, 13), (3, 14, 0), (4, 0, 0)])
 def test_another_python_gets_one_sentence_with_found_needed_and_cure(course, version):
-    sentence = course.version_problem(version, "/opt/python3", windows=False)
+    sentence = course.version_problem(version, "/bin/python3", windows=False)
     assert "\n" not in sentence
-    assert f"/opt/python3 is Python {'.'.join(map(str, version))}:" in sentence
+    assert f"/bin/python3 is Python {'.'.join(map(str, version))}:" in sentence
     assert "needs Python 3.11, 3.12 or 3.13" in sentence
     assert "`python3.12 course.py lab`" in sentence
     assert "`py -3.12 course.py lab`" in course.version_problem(version, "python.exe", windows=True)
@@ -277,7 +277,7 @@ time.sleep(60)
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such signals")
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
 def test_the_child_decides_what_a_signal_means(name, tmp_path):
-    """Ctrl-C reaches the whole group, SIGTERM course.py alone; both times the child's own status comes back."""
+    """Ctrl-C reaches the whole group, SIGTERM course.py alone; each time the child's status comes back."""
     script = tmp_path / "parent.py"
     script.write_text(
         f"import importlib.util, os, sys\n"
@@ -286,7 +286,9 @@ def test_the_child_decides_what_a_signal_means(name, tmp_path):
         f"spec.loader.exec_module(course)\n"
         f"sys.exit(course.run([sys.executable, '-c', {CHILD.format(name=name)!r}], dict(os.environ)))\n"
     )
-    parent = subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True, start_new_session=True)
+    parent = subprocess.Popen(
+        [sys.executable, script], stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
     try:
         assert parent.stdout.readline() == "ready\n"
         if name == "SIGINT":
