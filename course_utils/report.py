@@ -127,7 +127,10 @@ class Report:
     def _repr_html_(self) -> str:
         """Show a table with one row a check; the details of a check fold away where they are long."""
         rows = "".join(_row(check) for check in self.checks)
-        return f"<table><caption>{html.escape(self.summary)}</caption>{rows}</table>"
+        caption = (
+            f'<caption style="white-space: nowrap; text-align: left">{html.escape(self.summary)}</caption>'
+        )
+        return f"<table>{caption}{rows}</table>"
 
 
 def _row(check: Check) -> str:
