@@ -25,6 +25,9 @@ from course_utils.plotting import MARKERS, STYLES, as_grid, gradient_curves, new
 #: How a style is called, and what matplotlib draws for it.
 KINDS = {"line": {}, "points": {"linestyle": "none", "markersize": 5}, "steps": {"drawstyle": "steps-mid"}}
 
+#: How many steps a logarithmic slider has.
+LOG_STEPS = 60
+
 
 @dataclasses.dataclass(frozen=True)
 class Curve:
@@ -60,7 +63,7 @@ class Slider:
         high: Highest value, above `low`.
         step: Distance of two values; by default a fiftieth of the range, 1 where both ends are integers.
             Ignored where `log` is set.
-        value: Where the slider stands at first; by default the middle.
+        value: Where the slider stands at first; by default the middle. With `log` the next of its steps.
         unit: Unit of the value, shown beside the name.
         log: Move over powers of ten: `low` and `high` must be positive.
 
@@ -88,6 +91,10 @@ class Slider:
         value = middle if self.value is None else self.value
         if not self.low <= value <= self.high:
             raise ValueError(f"value is {value}: give a number from {self.low} to {self.high}")
+        if self.log:  # a browser moves it onto the slider's grid, and would then show another picture
+            ends = np.log10([self.low, self.high])
+            grid = np.linspace(*ends, LOG_STEPS + 1)
+            value = float(10 ** grid[np.argmin(abs(grid - np.log10(value)))])
         object.__setattr__(self, "step", step)
         object.__setattr__(self, "value", round(value) if whole and step == int(step) else value)
 
@@ -103,7 +110,7 @@ class Slider:
         }
         if self.log:
             ends = np.log10([self.low, self.high])
-            return widgets.FloatLogSlider(min=ends[0], max=ends[1], step=np.ptp(ends) / 50, **common)
+            return widgets.FloatLogSlider(min=ends[0], max=ends[1], step=np.ptp(ends) / LOG_STEPS, **common)
         kind = widgets.IntSlider if isinstance(self.value, int) else widgets.FloatSlider
         return kind(min=self.low, max=self.high, step=self.step, **common)
 

@@ -50,10 +50,13 @@ class TestMoving:
     def test_whole_numbers_stay_whole(self, explorer):
         assert isinstance(explorer.sliders["height"], widgets.IntSlider)
 
-    def test_logarithmic_slider(self):
-        explorer = explore(lambda h: {"h": ([0, 1], [h, h])}, h=Slider(1e-6, 1e-2, log=True, value=1e-3))
-        assert explorer.values["h"] == pytest.approx(1e-3)
-        explorer.sliders["h"].value = 1e-5
+    def test_logarithmic_slider_starts_on_its_own_grid(self):
+        explorer = explore(lambda h: {"h": ([0, 1], [h, h])}, h=Slider(1e-6, 1e-2, log=True, value=1.02e-3))
+        slider = explorer.sliders["h"]
+        steps = (np.log10(slider.value) - slider.min) / slider.step
+        assert steps == pytest.approx(round(steps))
+        assert slider.value == pytest.approx(1e-3, rel=0.1)
+        slider.value = 1e-5
         np.testing.assert_allclose(data(explorer, "h"), 1e-5)
 
 
