@@ -48,7 +48,7 @@ class TestQuiet:
         assert (result.stdout.strip(), result.stderr) == ("9.0", "")
 
     def test_without_it_there_is_something(self):
-        assert "tensorflow" in python(self.CODE.replace("course_utils.quiet, ", "")).stderr
+        assert python(self.CODE.replace("course_utils.quiet, ", "")).stderr != ""
 
     def test_leaves_a_readers_own_setting(self):
         code = "import os, course_utils.quiet; print(os.environ['TF_CPP_MIN_LOG_LEVEL'])"
