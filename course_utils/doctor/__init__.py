@@ -70,19 +70,18 @@ def check_layer(layer, inputs, *, call_kwargs=None, skip=(), also=(), **gradient
     if unknown:
         raise TypeError(f"{unknown[0]} is no argument; gradient options are {', '.join(_GRADIENT_OPTIONS)}")
     subject, report = Subject(layer, inputs, call_kwargs, gradient_options), Report(f"layer {layer.name}")
-    failed = []
     with subject.untouched():
-        for check in [*CHECKS.values(), *(ALSO[name] for name in also)]:
-            reason = "skipped" if check.name in skip else check.reason_to_leave_out(subject, failed)
-            if reason:
+        for name, check in [*CHECKS.items(), *((name, ALSO[name]) for name in also)]:
+            reason = "skipped" if name in skip else check.reason_to_leave_out(subject)
+            if not reason:
+                _make(name, check, subject, report)
+            elif not {"runs", "deterministic"} & subject.failed.keys():  # then nothing else could be checked
                 report.add(None, check.title, reason)
-            elif not _make(check, subject, report):
-                failed.append(check.name)
     return report
 
 
-def _make(check, subject, report) -> bool:
-    """Make one check and add its line; return whether it did not fail."""
+def _make(name, check, subject, report) -> None:
+    """Make one check and add its line to the report."""
     try:
         report.add(True, check.title, check.run(subject) or "")
     except Note as note:
@@ -90,8 +89,7 @@ def _make(check, subject, report) -> bool:
     except Exception as error:  # whatever TensorFlow, Keras and the layer raise is a finding
         problem = error if isinstance(error, Problem) else explain(error)
         report.add(False, check.title, problem.detail, cure=problem.cure or check.cure)
-        return False
-    return True
+        subject.failed[name] = check.title
 
 
 def _names(argument, names, known) -> list[str]:

@@ -1,7 +1,7 @@
 """The checks, in the order in which they are made: a cause comes before its consequences.
 
-A check is a function of the subject. It returns what it found, or raises `Problem`, `Note`, or whatever the layer
-raises. `@check` puts it into the list with its line in the report and its standing cure.
+A check is a function of the subject whose docstring is its line in the report. It returns what it found, or raises
+`Problem`, `Note`, or whatever the layer raises. `@check` puts it into the list, with its standing cure.
 """
 
 from __future__ import annotations
@@ -29,40 +29,42 @@ ALSO: dict[str, Check] = {}
 
 @dataclasses.dataclass(frozen=True)
 class Check:
-    """A check; `needs` names those whose failure it would only repeat, `fixed` leaves out layers that draw numbers."""
+    """A check; `needs` names those whose failure it would repeat, `fixed` leaves out layers that draw numbers."""
 
     run: Callable[[Subject], str | None]
-    title: str
     cure: str
     needs: tuple[str, ...]
     fixed: bool
 
     @property
-    def name(self) -> str:
-        """What `skip` and `also` call it."""
-        return self.run.__name__
+    def title(self) -> str:
+        """Its line in the report."""
+        return self.run.__doc__.rstrip(".")
 
-    def reason_to_leave_out(self, subject: Subject, failed: list[str]) -> str:
+    def reason_to_leave_out(self, subject: Subject) -> str:
         """Say why the check would tell nothing new; "" when it may."""
-        cause = next((name for name in (*self.needs, "runs", "deterministic") if name in failed), "")
+        cause = next((subject.failed[name] for name in (*self.needs, "runs", "deterministic") if name in subject.failed), "")
         if cause:
-            return f"not checked, since it would fail for the same reason: {CHECKS[cause].title}"
-        return "not compared: the layer draws random numbers" if self.fixed and subject.random else ""
+            subject.failed[self.run.__name__] = cause
+            return f"left out, it would repeat: {cause}"
+        return "left out, the layer draws random numbers" if self.fixed and subject.random else ""
 
 
-def check(title: str, cure: str = "", needs: tuple[str, ...] = (), fixed: bool = False, registry: dict = CHECKS):
+def check(cure: str = "", needs: tuple[str, ...] = (), fixed: bool = False, registry: dict = CHECKS):
     """Put a function into the list of checks."""
 
     def register(run):
-        registry[run.__name__] = Check(run, title, cure, needs, fixed)
+        registry[run.__name__] = Check(run, cure, needs, fixed)
         return run
 
     return register
 
 
-@check("runs, with finite outputs", "start with the op alone: print its outputs for these inputs")
+@check("start with the op alone: print its output for these inputs")
 def runs(subject: Subject) -> str:
-    subject.build()
+    """Runs, with finite outputs."""
+    if not subject.layer.built:  # at inference, so that the batch leaves no trace in moving averages
+        subject.call(subject.layer, subject.half, **({"training": False} if "training" in subject.constants else {}))
     outputs = subject.reference[: len(subject.reference) - len(subject.sources)]
     for label, y in zip(subject.labels, outputs, strict=False):
         if not np.all(np.isfinite(tf.cast(y, tf.float64))):
@@ -71,30 +73,32 @@ def runs(subject: Subject) -> str:
     return f"{shapes[0]} → {shapes[1]}, {len(subject.layer.trainable_variables)} trainable weights"
 
 
-@check(
-    "gives the same result twice",
-    "draw random numbers from a keras.random.SeedGenerator made in __init__, keep no counter or cache in Python",
-)
+@check("draw random numbers from a keras.random.SeedGenerator made in __init__; keep no counter or cache in Python")
 def deterministic(subject: Subject) -> None:
-    state = [(v, v.numpy()) for v in subject.layer.non_trainable_variables if v.dtype == "uint32"]
+    """Gives the same result twice."""
+    seeds = [(v, v.numpy()) for v in subject.layer.non_trainable_variables if v.dtype == "uint32"]
     subject.call(subject.layer, subject.leaves)
-    subject.random = any(np.any(v.numpy() != value) for v, value in state)
-    subject.outcome(subject.layer, [leaf / 2 if leaf.dtype.is_floating else leaf for leaf in subject.leaves])
+    subject.random = any(np.any(v.numpy() != value) for v, value in seeds)
+    for v, value in seeds:
+        v.assign(value)
     subject.compare(subject.reference, subject.outcome(subject.layer))
 
 
-@check("trains and saves every variable that it holds", "create it with self.add_weight")
+@check("create it with self.add_weight")
 def tracked(subject: Subject) -> None:
+    """Trains and saves every variable that it holds."""
     with tf.GradientTape() as tape:
         subject.call(subject.layer, subject.leaves)
     known = {id(v.value) for v in subject.layer.variables}
-    raw = {id(v): v.name for v in (*tape.watched_variables(), *raw_variables(subject.layer)) if id(v) not in known}
+    held = [*tape.watched_variables(), *raw_variables(subject.layer)]
+    raw = {id(v): f"{v.name} of shape {v.shape}" for v in held if id(v) not in known}
     if raw:
-        raise Problem(f"{', '.join(raw.values())}: a tf.Variable, which Keras neither trains nor saves")
+        raise Problem(f"{', '.join(raw.values())} is a tf.Variable, which Keras neither trains nor saves")
 
 
-@check("comes back from its config", "return every argument of the constructor from get_config")
+@check("return every argument of the constructor from get_config")
 def config(subject: Subject) -> None:
+    """Comes back from its config."""
     before, after = subject.layer.get_config(), subject.twin.get_config()
     changed = [k for k in before if k not in ("dtype", "name") and str(after.get(k)) != str(before[k])]
     if changed:
@@ -103,140 +107,147 @@ def config(subject: Subject) -> None:
 
 
 @check(
-    "has gradients of the right shape and dtype",
-    "end grad with the shape and dtype of its input (tf.reduce_sum over axes that were broadcast, tf.reshape, tf.cast): "
-    "an optimizer would broadcast it without complaint",
+    "end grad with the shape and dtype of its input (tf.reduce_sum over broadcast axes, tf.reshape, tf.cast): "
+    "an optimizer would broadcast or cast it without complaint"
 )
 def shapes(subject: Subject) -> None:
-    gradients = subject.reference[-len(subject.sources) :] if subject.sources else []
-    for label, source, gradient in zip(subject.labels[::-1], subject.sources[::-1], gradients[::-1], strict=False):
+    """Has finite gradients of the right shape and dtype."""
+    gradients = subject.reference[len(subject.reference) - len(subject.sources) :]
+    for (name, source), gradient in zip(subject.sources.items(), gradients, strict=True):
         if gradient is None:
             continue
         if gradient.shape != source.shape or gradient.dtype != source.dtype:
             found, right = (f"{tf.as_dtype(t.dtype).name}{tuple(t.shape)}" for t in (gradient, source))
-            raise Problem(f"{label} is {found}, not {right}")
+            raise Problem(f"the gradient of {name} is {found}, not {right}")
         if not np.all(np.isfinite(gradient)):
-            raise Problem(f"{label} has NaN or infinity", "guard the backward pass where the forward is not smooth")
+            raise Problem(f"the gradient of {name} has NaN or infinity", "rewrite grad for large, small and zero inputs")
 
 
-@check(
-    "is the same in a tf.function",
-    "match gradients of `variables` by identity (v is self.w.value), not by order; use no Python value of a tensor",
-)
+@check("match gradients of `variables` by identity (v is self.w.value), not by order; use no Python value of a tensor")
 def tf_function(subject: Subject) -> None:
-    _compare_order(subject, subject.traced(subject.leaves))
-
-
-def _compare_order(subject: Subject, traced: list) -> None:
-    """Compare eager and graph; say so when the gradients are right, but of another weight."""
+    """Is the same in a tf.function of any batch size."""
+    traced, eager = subject.traced(subject.leaves), subject.reference
     try:
-        subject.compare(subject.reference, traced)
-    except Problem as problem:
-        for i, label in enumerate(subject.labels):
-            if "gradient" in label and difference(subject.reference[i], traced[i], subject.rtol):
-                for other, value in zip(subject.labels, subject.reference, strict=True):
-                    if other != label and value is not None and not difference(value, traced[i], subject.rtol):
-                        raise Problem(f"in a graph {label} is {other}: the order of `variables` differs") from None
-        raise problem
+        subject.compare(eager, traced)
+    except Problem:
+        labels = subject.labels
+        wrong = [i for i, label in enumerate(labels) if difference(eager[i], traced[i], subject.rtol)]
+        for i, j in ((i, j) for i in wrong for j in wrong if i != j and eager[i] is not None):
+            if not difference(eager[i], traced[j], subject.rtol):
+                raise Problem(f"in a graph {labels[j]} is {labels[i]}: the order of `variables` differs") from None
+        raise
 
 
-@check("is the same for a tape outside of a tf.function", needs=("tf_function",))
+@check(needs=("shapes", "tf_function"))
 def outer_tape(subject: Subject) -> None:
+    """Is the same for a tape outside of a tf.function."""
     forward = tf.function(lambda leaves: subject.call(subject.layer, leaves))
     subject.compare(subject.reference, subject.outcome(subject.layer, call=lambda _, leaves: forward(leaves)))
 
 
-@check("has the right gradients")
+@check(needs=("shapes",))
+def loss_scale(subject: Subject) -> None:
+    """Survives loss scaling."""
+    scale = 2.0**15  # what Keras starts with
+    n = len(subject.sources)
+    scaled = subject.outcome(subject.layer, scale=scale)
+    scaled[-n:] = [None if g is None else g / scale for g in scaled[-n:]] if n else []
+    try:
+        subject.compare(subject.reference, scaled, 1e-3)
+    except Problem as problem:
+        found = problem.detail.removeprefix("the outputs agree, but ")
+        raise Note(
+            f"not proportional to the upstream gradient, which mixed_float16 multiplies by its loss scale: at {scale:.0f}, "
+            f"divided by it again, {found}",
+            "use mixed_bfloat16, or clipnorm or clipvalue of the optimizer; the batch size changes the effect too",
+        ) from None
+
+
+@check("if it differs from the derivative on purpose, declare it: surrogate= or backward=", needs=("shapes",))
 def gradient(subject: Subject) -> str:
+    """Has the right gradients."""
     if not subject.sources:
         raise Note("nothing to differentiate: no floating-point input, no trainable weight")
-    layer, leaves, options = _layer_to_differentiate(subject)
-    taken = subject.floats or range(len(leaves))
+    layer, leaves, outcome = _in_float64(subject)
+    taken, options = subject.floats or range(len(leaves)), dict(subject.options)
+
+    def with_tensors(tensors):
+        if any(t.dtype != leaves[i].dtype for i, t in zip(taken, tensors, strict=True)):
+            raise TypeError(f"the layer computes in {layer.compute_dtype} only")  # it would cast without a word
+        given = dict(zip(taken, tensors, strict=True))
+        return [given.get(i, leaf) for i, leaf in enumerate(leaves)]
+
+    def surrogate(*tensors):
+        inputs, kwargs = subject.pack(with_tensors(tensors))
+        return keras.tree.flatten(subject.options["surrogate"](inputs, **kwargs))
 
     def op(*tensors):
-        values = dict(zip(taken, tensors, strict=True))
-        return subject.call(layer, [values.get(i, leaf) for i, leaf in enumerate(leaves)])
+        return subject.call(layer, with_tensors(tensors))
 
-    op.__name__ = subject.layer.name
+    options |= {"surrogate": surrogate} if options.get("surrogate") else {}
     variables = [v.value for v in layer.trainable_variables]
     report = check_gradient(op, *(leaves[i] for i in taken), variables=variables, **options)
     if not report:
-        first = report.failures[0]
-        more = f" (and {len(report.failures) - 1} more)" if len(report.failures) > 1 else ""
-        raise Problem(f"{first.name}: {first.detail}{more}", first.cure or _cure_for_none(subject))
+        raise _gradient_problem(subject, report.failures, variables)
+    if outcome:  # float32 is held to float64
+        try:
+            subject.compare(outcome, subject.reference, max(subject.rtol, 1e-3))
+        except Problem as problem:
+            raise Problem(f"in {subject.layer.compute_dtype}, unlike in float64, {problem.detail}", "mind overflow") from None
     return f"in {layer.compute_dtype}"
 
 
-def _layer_to_differentiate(subject: Subject):
-    """Return a float64 clone, whose derivatives settle the truth, with its leaves; or the layer itself."""
-    layer, leaves, options = subject.layer, subject.leaves, dict(subject.options)
-    if options.get("surrogate"):
-        surrogate = options["surrogate"]
-        options["surrogate"] = lambda *tensors: _pack(subject, surrogate, tensors)
-    if options.get("surrogate") or options.get("backward") or subject.random:
-        return layer, leaves, options
+def _in_float64(subject: Subject):
+    """Return a float64 clone, whose derivatives settle the truth, its leaves and outcome; or the layer itself."""
+    itself = subject.layer, subject.leaves, None
+    if any(subject.options.get(name) for name in ("surrogate", "backward")) or subject.random or "config" in subject.failed:
+        return itself
     try:
         twin = subject.clone("float64")
-        wide = [tf.cast(leaf, tf.float64) if leaf.dtype.is_floating else leaf for leaf in leaves]
+        wide = [tf.cast(leaf, tf.float64) if leaf.dtype.is_floating else leaf for leaf in subject.leaves]
         outcome = subject.outcome(twin, wide)
-        assert all(t is None or not t.dtype.is_floating or t.dtype == tf.float64 for t in outcome)
-    except Exception:
-        return layer, leaves, options  # it can't compute in float64: its own dtype must do
-    try:
-        subject.compare(outcome, subject.reference, max(subject.rtol, 1e-3))
-    except Problem as problem:
-        raise Problem(f"in {layer.compute_dtype}, unlike in float64, {problem.detail}", "mind overflow") from None
-    return twin, wide, options
+    except Exception:  # it can't compute in float64: its own dtype must do
+        return itself
+    computed = [t.dtype for t in outcome if t is not None and t.dtype.is_floating]
+    return (twin, wide, outcome) if set(computed) == {tf.float64} else itself
 
 
-def _pack(subject: Subject, surrogate, tensors):
-    values = iter(tensors)
-    leaves = [next(values) if i in (subject.floats or range(len(subject.leaves))) else leaf
-              for i, leaf in enumerate(subject.leaves)]
-    inputs, kwargs = keras.tree.pack_sequence_as(subject.structure, leaves)
-    return surrogate(inputs, **kwargs)
+def _gradient_problem(subject: Subject, failures, variables) -> Problem:
+    """Tell the first failure of `check_gradient` by the names that the layer's author knows."""
+    first, names = failures[0], list(subject.sources)
+    theirs = [f"input {i}" for i in range(len(subject.floats))] + [v.name for v in variables]
+    name = next((mine for mine, their in zip(names, theirs, strict=True) if first.name.startswith(their)), first.name)
+    more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
+    none = [k for k, g in zip(names, subject.reference[len(subject.reference) - len(names) :], strict=True) if g is None]
+    lost = "no gradient arrives: pass it to the op as a positional argument; a tensor that the op captures gets none"
+    return Problem(f"{name}: {first.detail}{more}", lost if name in none else first.cure)
 
 
-def _cure_for_none(subject: Subject) -> str:
-    names = [label.removeprefix("the gradient of ") for label, value in zip(subject.labels, subject.reference, strict=True) if value is None]
-    if not names:
-        return ""
-    return (
-        f"no gradient arrives at {', '.join(names)}: a tensor that is captured from outside of the op gets none, "
-        "so pass it to the op as a positional argument"
-    )
-
-
-@check(
-    "notices when a Python number changes",
-    "read the number in call, not in __init__ or build, when the op is made",
-    needs=("config",),
-    fixed=True,
-)
-def numbers(subject: Subject) -> str:
-    traced_in = []
+@check("read the number in call; an op made in __init__ or build keeps the old one", ("config", "shapes"), fixed=True)
+def numbers(subject: Subject) -> None:
+    """Notices when a Python number changes."""
+    read = []
     for name, value in subject.layer.get_config().items():
         if type(value) not in (int, float) or getattr(subject.layer, name, None) != value or name == "seed":
             continue
+        new = value * 0.01 if value and isinstance(value, float) else value + 1
         try:
-            fresh = subject.clone(**{name: value * 0.01 if value and type(value) is float else value + 1})
-            changed = subject.clone()
-            setattr(changed, name, getattr(fresh, name))
-            results = [subject.outcome(layer) for layer in (fresh, changed)]
-        except Exception:
-            continue  # a number that decides shapes, or that has bounds
-        matters, noticed = (not _agree(subject, result) for result in results)
+            built, changed = subject.clone(**{name: new}), subject.clone()
+            setattr(changed, name, new)
+            matters, noticed = (not _agrees(subject, subject.outcome(layer)) for layer in (built, changed))
+        except Exception:  # a number that decides shapes, or that has bounds  # noqa: S112
+            continue
         if matters and not noticed:
-            raise Problem(f"self.{name} = {getattr(fresh, name)} on a finished layer changes nothing, unlike {name}= in the constructor")
-        traced_in += [name] * matters
-    if traced_in:
+            raise Problem(f"self.{name} = {new:g} changes nothing on a finished layer, {name}={new:g} in the constructor does")
+        read += [name] if matters else []
+    if read:
         raise Note(
-            f"{', '.join(traced_in)}: a traced function, and so fit, keeps the value that it was traced with",
-            "to change it during training, make it self.add_weight(trainable=False) and assign to it",
+            f"a traced function, and so fit, keeps the {', '.join(read)} that it was traced with",
+            "a number that changes during training is a weight: add_weight(trainable=False), then assign",
         )
 
 
-def _agree(subject: Subject, outcome) -> bool:
+def _agrees(subject: Subject, outcome) -> bool:
     try:
         subject.compare(subject.reference, outcome)
     except Problem:
@@ -244,153 +255,133 @@ def _agree(subject: Subject, outcome) -> bool:
     return True
 
 
-@check("is the same under XLA (jit_compile=True)", "use ops that XLA has", needs=("tf_function",), fixed=True)
+@check("use ops that XLA can compile", ("shapes", "tf_function"), fixed=True)
 def xla(subject: Subject) -> None:
+    """Is the same under XLA (jit_compile=True)."""
     compiled = tf.function(lambda: subject.traced(subject.leaves), jit_compile=True)
     subject.compare(subject.reference, compiled(), max(10 * subject.rtol, 1e-4))
 
 
-@check("takes any batch size", "use tf.shape(x)[0] for the batch size, or -1 in a reshape", needs=("config",))
+@check("use tf.shape(x)[0] for the batch size, or -1 in a reshape", ("config", "shapes", "tf_function"))
 def any_batch_size(subject: Subject) -> None:
+    """Takes any batch size."""
     model = subject.model()
-    fixed = [y.shape for y in model.outputs if y.shape[0] is not None]
+    fixed = [y.shape for y in model.outputs if y.shape[:1] != (None,)]
     if fixed:
         raise Problem(f"a symbolic output has a fixed batch size: {fixed[0]}")
-    one = subject.outcome(model, [leaf[:1] for leaf in subject.leaves], _flat_call)
-    for label, part in zip(subject.labels[: subject.batched], one, strict=False):
+    one = subject.outcome(model, [leaf[:1] for leaf in subject.leaves])
+    for label, part in zip(subject.labels, subject.per_example(one), strict=False):
         if part is not None and part.shape[:1] != (1,):
             raise Problem(f"for one example {label} has shape {tuple(part.shape)}")
 
 
-@check(
-    "treats each example by itself",
-    'at inference an output may not depend on the other examples; where it is meant to, skip=("independent_examples",)',
-    needs=("any_batch_size",),
-    fixed=True,
-)
+@check('where one example is meant to depend on others: skip=("independent_examples",)', ("any_batch_size",), fixed=True)
 def independent_examples(subject: Subject) -> None:
+    """Treats each example by itself."""
     if subject.constants.get("training"):
-        raise Note("not asked for with training=True, where batch statistics are usual")
-    one = subject.outcome(subject.layer, [leaf[:1] for leaf in subject.leaves])
-    for label, whole, part in zip(subject.labels[: subject.batched], subject.reference, one, strict=False):
-        found = difference(None if whole is None else whole[:1], part, max(subject.rtol, 1e-4))
-        if found:
-            raise Problem(f"for the first example alone {label} {found}")
+        raise Note("left out with training=True, where batch statistics are usual")
+    first = [None if t is None else t[:1] for t in subject.per_example(subject.reference)]
+    alone = subject.per_example(subject.outcome(subject.layer, [leaf[:1] for leaf in subject.leaves]))
+    try:
+        subject.compare(first, alone, max(subject.rtol, 1e-4))
+    except Problem as problem:
+        raise Problem(f"for the first example alone {problem.detail}") from None
 
 
-def _flat_call(model, leaves) -> list:
-    return keras.tree.flatten(model(leaves))
-
-
-@check("works in mixed_float16", "build constants with dtype=x.dtype; sum large products in float32", ("config",), True)
+@check("build constants with dtype=x.dtype; sum large products in float32", ("tracked", "config", "outer_tape"), fixed=True)
 def mixed_float16(subject: Subject) -> None:
+    """Works in mixed_float16."""
     _mixed(subject, "mixed_float16", 2e-2)
 
 
-@check("works in mixed_bfloat16", "build constants with dtype=x.dtype", ("config", "mixed_float16"), True)
+@check("build constants with dtype=x.dtype", ("tracked", "config", "outer_tape", "mixed_float16"), fixed=True)
 def mixed_bfloat16(subject: Subject) -> None:
+    """Works in mixed_bfloat16."""
     _mixed(subject, "mixed_bfloat16", 1e-1)
 
 
 def _mixed(subject: Subject, policy: str, rtol: float) -> None:
     twin = subject.clone(policy)
     outcome = subject.outcome(twin)
-    for label, y in zip(subject.labels, outcome[: subject.batched - len(subject.floats)], strict=False):
-        if y.dtype.is_floating and y.dtype != twin.compute_dtype:
+    for label, y in zip(subject.labels, outcome, strict=True):
+        if "output" in label and y.dtype.is_floating and y.dtype != twin.compute_dtype:
             raise Problem(f"{label} is {y.dtype.name}, not {twin.compute_dtype}")
     subject.compare(subject.reference, outcome, rtol)
 
 
-@check("survives loss scaling", needs=("gradient",))
-def loss_scale(subject: Subject) -> None:
-    scale = 2.0**15  # what Keras starts with
-    outcome = subject.outcome(subject.layer, scale=scale)
-    scaled = [value if "output" in label or value is None else value / scale for label, value in zip(subject.labels, outcome, strict=True)]
-    try:
-        subject.compare(subject.reference, scaled, 1e-3)
-    except Problem as problem:
-        raise Note(
-            f"mixed_float16 multiplies the upstream gradient by a loss scale, {scale:.0f} at first, to which this backward "
-            f"pass is not proportional (scaled back, {problem.detail.removeprefix('the outputs agree, but ')})",
-            "use mixed_bfloat16, or clipnorm/clipvalue of the optimizer, which act after unscaling; the batch size matters too",
-        ) from None
-
-
-@check(
-    "comes back from a .keras file with the same outputs and gradients",
-    "register the layer and its functions: @keras.saving.register_keras_serializable(package=...)",
-    needs=("config", "any_batch_size"),
-    fixed=True,
-)
+@check("let get_config and from_config carry all that the layer needs", ("config", "any_batch_size"), fixed=True)
 def saved(subject: Subject) -> None:
+    """Comes back from a .keras file with the same outputs and gradients."""
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder, "model.keras")
         subject.model().save(path)
         again = keras.saving.load_model(path)
-    subject.compare(subject.reference, subject.outcome(again, call=_flat_call))
+    subject.compare(subject.reference, subject.outcome(again))
 
 
 @check(
-    "learns in fit, compiled and run_eagerly, and lets the layer before it learn",
-    "no gradient gets through: give a rounding or a comparison a straight-through gradient, and declare it with surrogate=",
-    needs=("config", "tf_function", "gradient", "any_batch_size"),
+    "no gradient gets through: give a rounding or a comparison a straight-through gradient, declared by surrogate=",
+    ("config", "outer_tape", "gradient", "any_batch_size"),
 )
 def trains(subject: Subject) -> None:
+    """Learns in fit, compiled and run_eagerly, and lets the layer before it learn."""
+
     def before(x):
-        identity = keras.layers.Dense(x.shape[-1], kernel_initializer="identity", name="before")
-        return identity(x) if len(x.shape) > 1 and tf.as_dtype(x.dtype).is_floating else x
+        dense = keras.layers.Dense(x.shape[-1], kernel_initializer="identity", name=f"before_{x.name}")
+        return dense(x) if len(x.shape) > 1 and tf.as_dtype(x.dtype).is_floating else x
 
     model = subject.model(before)
     if not all(tf.as_dtype(y.dtype).is_floating for y in model.outputs) or not model.trainable_variables:
-        raise Note("not asked for: there is nothing to train")
+        raise Note("left out, there is nothing to train")
     start, moves = [v.numpy() for v in model.variables], []
     for run_eagerly in (False, True):
-        for variable, value in zip(model.variables, start, strict=True):
-            variable.assign(value)
         moves.append(_two_steps(model, subject, run_eagerly))
+        for variable, value in zip(model.variables, start, strict=False):
+            variable.assign(value)
     for variable, compiled, eager in zip(model.trainable_variables, *moves, strict=True):
         if not np.all(np.isfinite(compiled)):
-            raise Problem(f"{variable.path} is not finite after two steps", "start from the gradient of this loss")
+            raise Problem(f"{variable.path} is not finite after two steps", "make grad finite for larger inputs too")
         if not np.any(compiled):
             raise Problem(f"{variable.path} did not move")
         if abs(compiled - eager).max() > 1e-2 * abs(compiled).max() + 1e-6 * abs(variable.numpy()).max():
-            raise Problem(f"{variable.path} moves otherwise with run_eagerly=True", "use no state outside of the layer's weights")
+            raise Problem(f"{variable.path} moves otherwise with run_eagerly=True", "keep state in weights, not in Python")
 
 
 def _two_steps(model, subject: Subject, run_eagerly: bool) -> list[np.ndarray]:
-    """Return how far each trainable variable moved."""
+    """Return how far each trainable variable moved; two steps, since a gain of zero lets others move at the second."""
     start = [v.numpy() for v in model.trainable_variables]
     targets = [subject.upstream[i].astype("float32") for i in range(len(model.outputs))]
     model.compile("sgd", ["mse"] * len(targets), run_eagerly=run_eagerly)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # "Gradients do not exist for ...": told by "did not move"
-        for _ in range(2):  # a gain that starts at zero lets others move only at the second step
+        warnings.simplefilter("ignore")  # "Gradients do not exist for ...": the check tells it
+        for _ in range(2):
             model.train_on_batch(list(subject.leaves), targets)
     return [v.numpy() - value for v, value in zip(model.trainable_variables, start, strict=True)]
 
 
-@check("forward mode uses the same gradient", needs=("gradient",), fixed=True)
+@check(needs=("outer_tape", "gradient"), fixed=True)
 def forward_mode(subject: Subject) -> None:
+    """Has the same gradient in forward mode."""
     primals = [subject.leaves[i] for i in subject.floats]
-    tangents = [tf.cast(np.random.default_rng([2024, 7]).standard_normal(x.shape), x.dtype) for x in primals]
+    rng = np.random.default_rng([2024, len(subject.upstream)])
+    tangents = [tf.cast(rng.standard_normal(x.shape), x.dtype) for x in primals]
     try:
         with tf.autodiff.ForwardAccumulator(primals, tangents) as accumulator:
             outputs = subject.call(subject.layer, subject.leaves)
-        jvps = [0.0 if jvp is None else jvp for jvp in map(accumulator.jvp, outputs)]
+        jvps = [accumulator.jvp(y, tf.UnconnectedGradients.ZERO) for y in outputs if y.dtype.is_floating]
     except Exception as error:
-        raise Note(f"not available here: {type(error).__name__}") from None
-    forward = sum(float(tf.reduce_sum(tf.cast(jvp, tf.float64) * dy)) for jvp, dy in zip(jvps, subject.upstream.values(), strict=True))
-    gradients = subject.reference[subject.batched - len(primals) : subject.batched]
+        raise Note(f"not available for this layer: {type(error).__name__}") from None
+    forward = sum(np.vdot(tf.cast(j, tf.float64), dy) for j, dy in zip(jvps, subject.upstream.values(), strict=True))
+    gradients = subject.per_example(subject.reference)[len(outputs) :]
     products = [np.vdot(g, t) for g, t in zip(gradients, tangents, strict=True) if g is not None]
     if abs(forward - sum(products)) > 1e-3 * max([abs(forward), *map(abs, products)]):
-        raise Note(
-            "tf.autodiff.ForwardAccumulator ignores the custom gradient in eager mode",
-            "call the layer through a tf.function there, or use the tape",
-        )
+        raise Note("tf.autodiff.ForwardAccumulator ignores the custom gradient in eager mode", "call the layer in a tf.function")
 
 
-@check("vectorized_map uses the same gradient", needs=("gradient", "independent_examples"), fixed=True)
+@check(needs=("outer_tape", "gradient", "independent_examples"), fixed=True)
 def vectorized_map(subject: Subject) -> None:
+    """Has the same gradient through vectorized_map."""
+
     def one_example(leaves):
         return [y[0] for y in subject.call(subject.layer, [leaf[None] for leaf in leaves])]
 
@@ -400,25 +391,26 @@ def vectorized_map(subject: Subject) -> None:
     try:
         outcome = subject.outcome(subject.layer, call=mapped)
     except Exception as error:
-        raise Note(f"not available here: {type(error).__name__}") from None
-    if not _agree(subject, outcome):
+        raise Note(f"not available for this layer: {type(error).__name__}") from None
+    if not _agrees(subject, outcome):
         raise Note(
             "a tape around tf.vectorized_map ignores the custom gradient",
-            "put the tape inside of the mapped function, or use tape.jacobian, tape.batch_jacobian or tf.map_fn",
+            "put the tape into the mapped function, or use tape.jacobian or tf.map_fn",
         )
 
 
-@check("keeps its gradient in a SavedModel, in a fresh process", needs=("saved",), fixed=True, registry=ALSO)
+@check("use the default SaveOptions, and TensorFlow ops in grad", needs=("saved",), fixed=True, registry=ALSO)
 def saved_model(subject: Subject) -> None:
+    """Keeps its gradient in a SavedModel, in a fresh process."""
     with tempfile.TemporaryDirectory() as folder:
+        given, found = pathlib.Path(folder, "given.npz"), pathlib.Path(folder, "found.npz")
         subject.model().export(pathlib.Path(folder, "model"), verbose=False)
-        arrays = {f"leaf{i}": leaf.numpy() for i, leaf in enumerate(subject.leaves)}
-        np.savez(pathlib.Path(folder, "given.npz"), **arrays, **{f"dy{i}": dy for i, dy in subject.upstream.items()})
+        np.savez(given, **{f"leaf{i}": leaf for i, leaf in enumerate(subject.leaves)},
+                 **{f"dy{i}": dy for i, dy in subject.upstream.items()})  # fmt: skip
         script = pathlib.Path(__file__).with_name("reload.py")
         process = subprocess.run([sys.executable, script, folder], capture_output=True, text=True, check=False)
         if process.returncode:
-            raise explain(RuntimeError(process.stderr.strip().splitlines()[-1]))
-        found = np.load(pathlib.Path(folder, "found.npz"))
-        k = subject.batched - len(subject.floats)
-        outcome = [found[f"output{i}"] for i in range(k)] + [found.get(f"gradient{i}") for i in subject.floats]
-    subject.compare(subject.reference[: subject.batched], outcome)
+            raise explain(RuntimeError(process.stderr))
+        arrays = np.load(found)
+        outputs = [arrays[f"output{i}"] for i in range(len(arrays.files) - sum("g" in n for n in arrays.files))]
+        subject.compare(subject.per_example(subject.reference), [*outputs, *(arrays.get(f"gradient{i}") for i in subject.floats)])

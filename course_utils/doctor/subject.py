@@ -19,20 +19,19 @@ SAME = {"float64": 1e-9, "float32": 1e-5, "float16": 2e-2, "bfloat16": 1e-1}
 class Subject:
     """A layer with the batch that it is called on.
 
-    `leaves` are the tensors of the inputs and of the keyword arguments, one after the other, with their `names`.
-    An *outcome* is a list: the outputs, the gradients of the floating-point leaves, those of the trainable weights.
+    `leaves` are the tensors of inputs and keyword arguments, one after the other; `floats` are the positions of those
+    that have gradients. An *outcome* lists the outputs, the gradients of the floats and of the trainable weights.
     """
 
     def __init__(self, layer, inputs, call_kwargs, options):
-        self.layer, self.options = layer, options
+        self.layer, self.options, self.upstream, self.failed = layer, options, {}, {}
         tensors = {name: value for name, value in call_kwargs.items() if holds_tensors(value)}
         self.constants = {name: value for name, value in call_kwargs.items() if name not in tensors}
         self.structure = keras.tree.map_structure(self._as_leaf, (inputs, tensors))
-        pairs = keras.tree.flatten_with_path(self.structure)
-        self.leaves, self.names = [leaf for _, leaf in pairs], [_name(path) for path, _ in pairs]
+        self.leaves = keras.tree.flatten(self.structure)
+        self.half = [leaf / 2 if leaf.dtype.is_floating else leaf for leaf in self.leaves]
         self.floats = [i for i, leaf in enumerate(self.leaves) if leaf.dtype.is_floating]
         self.rtol = SAME.get(layer.compute_dtype, SAME["float32"])
-        self.upstream = {}
         self.random = False  # whether a call draws from a seed generator: `deterministic` finds out
 
     def _as_leaf(self, value):
@@ -41,9 +40,9 @@ class Subject:
 
     @contextlib.contextmanager
     def untouched(self):
-        """Put back the layer's variables, the random state of Python and NumPy, and the dtype policy."""
-        policy, states = keras.config.dtype_policy(), (random.getstate(), np.random.get_state())
-        variables = [v.value for v in self.layer.variables] + raw_variables(self.layer)
+        """Put back the variables of the layer and the random state of Python and NumPy."""
+        states = random.getstate(), np.random.get_state()
+        variables = [*(v.value for v in self.layer.variables), *raw_variables(self.layer)]
         before = [(variable, tf.identity(variable)) for variable in variables]
         try:
             yield
@@ -52,19 +51,18 @@ class Subject:
                 variable.assign(value)
             random.setstate(states[0])
             np.random.set_state(states[1])
-            keras.config.set_dtype_policy(policy)
+
+    def pack(self, leaves):
+        """Return the inputs and the tensors among the keyword arguments, from `leaves`."""
+        return keras.tree.pack_sequence_as(self.structure, list(leaves))
 
     def call(self, layer, leaves, **changes) -> list:
-        """Call `layer` on `leaves` as the caller would, and return the list of its outputs."""
-        inputs, tensors = keras.tree.pack_sequence_as(self.structure, list(leaves))
-        outputs = layer(inputs, **tensors, **{**self.constants, **changes})
+        """Call `layer` on `leaves` as the caller would, or a model on the list; return the list of outputs."""
+        if isinstance(layer, keras.Model):
+            return keras.tree.flatten(layer(list(leaves)))
+        inputs, tensors = self.pack(leaves)
+        outputs = layer(inputs, **{**self.constants, **tensors, **changes})
         return [output for output in keras.tree.flatten(outputs) if output is not None]
-
-    def build(self) -> None:
-        """Call an unbuilt layer once; at inference, so that the batch leaves no trace in moving averages."""
-        if not self.layer.built:
-            inference = {"training": False} if "training" in self.constants else {}
-            self.call(self.layer, self.leaves, **inference)
 
     def outcome(self, layer, leaves=None, call=None, scale=1.0) -> list:
         """Return outputs and gradients for one fixed random upstream gradient; the layer's state is put back."""
@@ -88,9 +86,9 @@ class Subject:
         return tf.reduce_sum(tf.cast(y, tf.float64) * dy)
 
     @functools.cached_property
-    def sources(self) -> list:
-        """What the gradients of an outcome belong to: floating-point leaves, then trainable weights."""
-        return [*(self.leaves[i] for i in self.floats), *(v.value for v in self.layer.trainable_variables)]
+    def reference(self) -> list:
+        """The eager outcome of the layer itself."""
+        return self.outcome(self.layer)
 
     @functools.cached_property
     def traced(self):
@@ -99,44 +97,44 @@ class Subject:
         return tf.function(lambda leaves: self.outcome(self.layer, leaves), input_signature=[signature])
 
     @functools.cached_property
-    def reference(self) -> list:
-        """The eager outcome of the layer itself."""
-        return self.outcome(self.layer)
-
-    @property
-    def batched(self) -> int:
-        """How many items of an outcome belong to the batch: all but the gradients of weights."""
-        return len(self.reference) - len(self.layer.trainable_variables)
+    def sources(self) -> dict:
+        """What gradients belong to, by name: floating-point leaves, then trainable weights."""
+        paths = [path for path, _ in keras.tree.flatten_with_path(self.structure)]
+        named = {}
+        for i in self.floats:
+            head, *keys = paths[i][1:] if paths[i][0] else ("inputs", *paths[i][1:])
+            named[head + "".join(f"[{key!r}]" for key in keys)] = self.leaves[i]
+        return named | {v.path.removeprefix(f"{self.layer.path}/"): v.value for v in self.layer.trainable_variables}
 
     @functools.cached_property
     def labels(self) -> list[str]:
         """The names of the items of an outcome."""
-        weights = [v.path.removeprefix(f"{self.layer.path}/") for v in self.layer.trainable_variables]
-        sources = [*(self.names[i] for i in self.floats), *weights]
-        outputs = len(self.reference) - len(sources)
-        return [f"output {i}" if outputs > 1 else "the output" for i in range(outputs)] + [
-            f"the gradient of {source}" for source in sources
-        ]
+        outputs = len(self.reference) - len(self.sources)
+        names = [f"output {i}" for i in range(outputs)] if outputs > 1 else ["the output"]
+        return [*names, *(f"the gradient of {source}" for source in self.sources)]
+
+    def per_example(self, outcome) -> list:
+        """The items of an outcome that are batches: all but the gradients of weights."""
+        return outcome[: len(self.reference) - len(self.layer.trainable_variables)]
 
     def compare(self, before, after, rtol=None) -> None:
-        """Raise `Problem` with the first difference between two outcomes."""
+        """Raise `Problem` with the first difference between two outcomes, or the same part of them."""
         if len(before) != len(after):
             raise Problem(f"{len(after)} outputs and gradients, not {len(before)}")
         for label, a, b in zip(self.labels, before, after, strict=False):
             found = difference(a, b, self.rtol if rtol is None else rtol)
             if found:
-                prefix = "" if "output" in label else "the outputs agree, but "
-                raise Problem(f"{prefix}{label} {found}")
+                raise Problem(f"{'the outputs agree, but ' if 'gradient' in label else ''}{label} {found}")
 
     def clone(self, policy=None, **changes):
         """Return a new layer with this one's config and weights, under another dtype policy or with `changes`."""
-        before = keras.config.dtype_policy()
-        if policy:  # for sublayers that are made in `__init__`
-            keras.config.set_dtype_policy(policy)
+        before, config = keras.config.dtype_policy(), {**self.layer.get_config(), **changes}
         try:
-            config = {**self.layer.get_config(), **changes}
-            twin = type(self.layer).from_config(_recast(config, policy) if policy else config)
-            self.call(twin, self.leaves)
+            if policy:  # the global one is for sublayers that are made in `__init__`
+                keras.config.set_dtype_policy(policy)
+                config = _recast(config, policy)
+            twin = type(self.layer).from_config(config)
+            self.call(twin, self.half)
         finally:
             keras.config.set_dtype_policy(before)
         for mine, theirs in zip(self.layer.variables, twin.variables, strict=True):
@@ -149,11 +147,8 @@ class Subject:
         return self.clone()
 
     def model(self, before=lambda tensor: tensor) -> keras.Model:
-        """Return a functional model of the twin: list in, list out; `before` is applied to each input."""
-        inputs = [
-            keras.Input(leaf.shape[1:], dtype=leaf.dtype.name, name=f"check_layer_{i}")
-            for i, leaf in enumerate(self.leaves)
-        ]
+        """Return a functional model of the twin, list in and list out; `before` is applied to each input."""
+        inputs = [keras.Input(x.shape[1:], dtype=x.dtype.name, name=f"check_layer_{i}") for i, x in enumerate(self.leaves)]
         return keras.Model(inputs, self.call(self.twin, map(before, inputs)), name="check_layer_model")
 
 
@@ -164,23 +159,13 @@ def holds_tensors(value) -> bool:
 
 
 def raw_variables(layer, seen=None) -> list[tf.Variable]:
-    """Return the `tf.Variable` objects that hang on a layer or its sublayers as attributes, lists or dicts."""
-    seen = set() if seen is None else seen
-    found = []
-    for value in (leaf for attribute in vars(layer).values() for leaf in tf.nest.flatten(attribute)):
-        if id(value) in seen:
-            continue
-        seen.add(id(value))
-        if isinstance(value, tf.Variable):
-            found.append(value)
-        elif isinstance(value, keras.layers.Layer):
-            found += raw_variables(value, seen)
+    """Return each `tf.Variable` that hangs on a layer or its sublayers as an attribute, in a list or in a dict."""
+    seen, found = {id(layer)} if seen is None else seen, []
+    for value in (leaf for attribute in vars(layer).values() for leaf in keras.tree.flatten(attribute)):
+        if isinstance(value, tf.Variable | keras.layers.Layer) and id(value) not in seen:
+            seen.add(id(value))
+            found += [value] if isinstance(value, tf.Variable) else raw_variables(value, seen)
     return found
-
-
-def _name(path) -> str:
-    head, keys = ("inputs", path[1:]) if path[0] == 0 else (path[1], path[2:])
-    return head + "".join(f"[{key!r}]" for key in keys)
 
 
 def _recast(config, policy):
