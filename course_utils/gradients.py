@@ -117,12 +117,13 @@ def check_gradient(
     inputs, names = diagnosis.check_inputs(op, inputs, variables)
     report = Report(f"gradient of {getattr(op, '__name__', None) or getattr(op, 'name', type(op).__name__)}")
     # The functions that the rest works with take the leaves of the inputs.
-    pack = lambda f, *leaves: f(*tf.nest.pack_sequence_as(inputs, leaves))  # noqa: E731
+    nested = any(map(tf.nest.is_nested, inputs))
+    pack = lambda leaves: tf.nest.pack_sequence_as(inputs, leaves) if nested else leaves  # noqa: E731
     case = _Case(
         report=report,
-        op=lambda *leaves: pack(op, *leaves),
-        surrogate=surrogate and (lambda *leaves: pack(surrogate, *leaves)),
-        backward=backward and (lambda dy, *leaves: pack(lambda *args: backward(dy, *args), *leaves)),
+        op=lambda *leaves: op(*pack(leaves)),
+        surrogate=surrogate and (lambda *leaves: surrogate(*pack(leaves))),
+        backward=backward and (lambda dy, *leaves: backward(dy, *pack(leaves))),
         variables=[diagnosis.tf_variable(variable) for variable in variables],
         names=names,
         order=order,
@@ -435,7 +436,7 @@ class _Case:
     def _moved(self, i, xs, target, vector):
         """Return the op's output where argument i has the elements `vector`."""
         elements = vector.view(np.complex128) if target.dtype.is_complex else vector
-        value = tf.cast(tf.reshape(elements, target.shape), target.dtype)
+        value = tf.constant(elements.reshape(target.shape).astype(target.dtype.as_numpy_dtype))
         if i < len(xs):
             return _attempt("forward pass near the input", self.op, *xs[:i], value, *xs[i + 1 :])
         before = tf.identity(target)

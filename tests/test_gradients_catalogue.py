@@ -69,12 +69,21 @@ unary("only negative inputs are wrong", lambda dy, x: dy * tf.where(x > 0, 1.0, 
 unary("the op gives", lambda dy, x: dy * tf.where(tf.abs(x) > 3, 0.0, 2 * x), "tails_cut",
       x=lambda rng: 2 * rng.standard_normal(1000))  # fmt: skip
 unary("upstream gradient is ignored", lambda dy, x: 2 * x, "ignores_dy")
-unary("upstream gradient is ignored", lambda dy, x: 2 * x, "ignores_dy_of_a_scalar_loss", lambda x: tf.reduce_sum(x * x))
+unary(
+    "upstream gradient is ignored",
+    lambda dy, x: 2 * x,
+    "ignores_dy_of_a_scalar_loss",
+    lambda x: tf.reduce_sum(x * x),
+)
 unary("upstream gradient is squared", lambda dy, x: 2 * x * dy**2, "dy_squared")
 unary("upstream gradient is cubed", lambda dy, x: 2 * x * dy**3, "dy_cubed")
 unary("absolute value of the upstream", lambda dy, x: 2 * x * tf.abs(dy), "dy_abs")
 unary("upstream gradient is clipped", lambda dy, x: 2 * x * tf.clip_by_value(dy, -0.5, 1), "dy_clipped")
-unary("upstream gradient is clipped", lambda dy, x: 2 * x * tf.clip_by_norm(dy, 50.0), "dy_norm_clipped_far_away")
+unary(
+    "upstream gradient is clipped",
+    lambda dy, x: 2 * x * tf.clip_by_norm(dy, 50.0),
+    "dy_norm_clipped_far_away",
+)
 unary("of one sign are dropped", lambda dy, x: 2 * x * tf.nn.relu(dy), "dy_negative_dropped")
 unary("sign or the direction", lambda dy, x: 2 * x * dy / tf.norm(dy), "dy_normalized")
 unary("Loss scaling and batch size", lambda dy, x: 2 * x * (dy + 10), "dy_shifted")
@@ -88,8 +97,12 @@ unary("in float16", lambda dy, x: dy * tf.exp(x) / (1 + tf.exp(x)), "overflow_in
 unary("overflow", lambda dy, x: dy * tf.exp(x) / (1 + tf.exp(x)), "log1pexp_naive_at_100", tf.nn.softplus,
       lambda rng: EDGE_POINTS)  # fmt: skip
 unary("0/0", lambda dy, x: dy * x / tf.abs(x), "nan_at_0", tf.abs, lambda rng: EDGE_POINTS)
-unary("reshape(gradient", lambda dy, x: tf.reshape(2 * x * dy, [-1]), "flat", x=lambda rng: rng.random((3, 4)))
-unary("reshape(gradient", lambda dy, x: tf.squeeze(2 * x * dy, 1), "n_for_n_1", x=lambda rng: rng.random((5, 1)))
+unary(
+    "reshape(gradient", lambda dy, x: tf.reshape(2 * x * dy, [-1]), "flat", x=lambda rng: rng.random((3, 4))
+)
+unary(
+    "reshape(gradient", lambda dy, x: tf.squeeze(2 * x * dy, 1), "n_for_n_1", x=lambda rng: rng.random((5, 1))
+)
 unary("return the shape of the input", lambda dy, x: tf.reduce_sum(2 * x * dy, 0, keepdims=True), "reduced_too_far",
       x=lambda rng: rng.random((3, 4)))  # fmt: skip
 unary("the same all along axis 0", lambda dy, x: tf.reduce_mean(2 * x * dy, 0, keepdims=True) + 0 * x,
@@ -100,8 +113,16 @@ unary("6 too many", lambda dy, x: 2 * x * dy, "missing_batch_mean", lambda x: tf
       lambda rng: rng.random((6, 3)))  # fmt: skip
 unary("the op gives", lambda dy, x: 2 * x * dy[:, tf.newaxis], "reduced_over_the_wrong_axis",
       lambda x: tf.reduce_sum(x**2, 0), lambda rng: rng.random((4, 4)))  # fmt: skip
-unary("order 2", lambda dy, x: dy * tf.stop_gradient(3 * x**2), "second_order_stopped", lambda x: x**3, order=2)
-unary("order 2", lambda dy, x: tf.stop_gradient(dy) * 3 * x**2, "second_order_dy_stopped", lambda x: x**3, order=2)
+unary(
+    "order 2", lambda dy, x: dy * tf.stop_gradient(3 * x**2), "second_order_stopped", lambda x: x**3, order=2
+)
+unary(
+    "order 2",
+    lambda dy, x: tf.stop_gradient(dy) * 3 * x**2,
+    "second_order_dy_stopped",
+    lambda x: x**3,
+    order=2,
+)
 unary("raises", lambda dy, x: tf.matmul(dy, x), "backward_raises")
 unary("one gradient for each positional argument", lambda dy, x: (dy, dy), "too_many_gradients")
 unary("order 2", lambda dy, x: dy * second_order_wrong(x), "second_order_wrong_rule", lambda x: x**3, order=2)
@@ -142,7 +163,9 @@ def matmul_dw_transposed_shape(rng):
 
 @broken("transposed")
 def matmul_dw_transposed_values(rng):
-    return custom(tf.matmul, lambda dy, x, w: (dy @ tf.transpose(w), tf.transpose(dy) @ x)), *rng.standard_normal((2, 4, 4))
+    return custom(
+        tf.matmul, lambda dy, x, w: (dy @ tf.transpose(w), tf.transpose(dy) @ x)
+    ), *rng.standard_normal((2, 4, 4))
 
 
 @broken("the op gives")
@@ -162,13 +185,19 @@ def scalar_parameter_not_summed(rng):
 
 @broken("5 missing")
 def bias_mean_for_sum(rng):
-    return custom(lambda x, b: x + b, lambda dy, x, b: (dy, tf.reduce_mean(dy, 0))), rng.random((5, 3)), rng.random(3)
+    return (
+        custom(lambda x, b: x + b, lambda dy, x, b: (dy, tf.reduce_mean(dy, 0))),
+        rng.random((5, 3)),
+        rng.random(3),
+    )
 
 
 @broken("keeps a value from an earlier call")
 def stateful_counter(rng):
     calls = []
-    return custom(tf.square, lambda dy, x: 2 * x * dy * (1 + len(calls)) * (calls.append(1) is None)), rng.random(5)
+    return custom(
+        tf.square, lambda dy, x: 2 * x * dy * (1 + len(calls)) * (calls.append(1) is None)
+    ), rng.random(5)
 
 
 @broken("backward pass is random")
@@ -229,7 +258,9 @@ def variables_keyword_missing(rng):
 def one_wrong_among_elements_near_a_kink(rng):
     x = np.concatenate([[2.0], 1e-7 * rng.standard_normal(4), rng.standard_normal(1000)])
     wrong = np.arange(1005) == 0
-    return (lambda x: custom(tf.nn.relu, lambda dy, x: dy * tf.where(wrong, 0.5, tf.cast(x > 0, x.dtype)))(x)), x
+    return (
+        lambda x: custom(tf.nn.relu, lambda dy, x: dy * tf.where(wrong, 0.5, tf.cast(x > 0, x.dtype)))(x)
+    ), x
 
 
 @broken("conjugate")
@@ -254,7 +285,9 @@ stock("square_of_1e4", tf.square, normal(10_000))
 stock("matmul", tf.matmul, normal(4, 3, dtype="float32"), normal(3, 5, dtype="float32"))
 stock("dense_128", tf.matmul, normal(64, 128, dtype="float32"), normal(128, 128, dtype="float32"))
 stock("softplus_at_edges", tf.nn.softplus, EDGE_POINTS)
-stock("sum_with_dense_jacobian", lambda x: tf.cumsum(tf.exp(x)) * tf.reduce_sum(x), normal(50, dtype="float32"))
+stock(
+    "sum_with_dense_jacobian", lambda x: tf.cumsum(tf.exp(x)) * tf.reduce_sum(x), normal(50, dtype="float32")
+)
 stock("large_x", tf.square, normal(9, scale=1e6))
 stock("tiny_x", lambda x: tf.math.log(tf.abs(x)), normal(9, scale=1e-6))
 stock("sqrt_of_small_x", tf.sqrt, lambda rng: 1e-5 + 1e-3 * rng.random(9))
@@ -265,7 +298,11 @@ stock("relu_away_from_0", tf.nn.relu, lambda rng: rng.choice([-1, 1], 9) * (1 + 
 stock("relu_at_edges", tf.nn.relu, EDGE_POINTS)
 stock("relu_at_zeros", tf.nn.relu, np.zeros((8, 8)))
 stock("relu_1e5", tf.nn.relu, normal(100_000))
-stock("relu_within_the_step", tf.nn.relu, lambda rng: np.r_[1e-7 * rng.standard_normal(4), rng.standard_normal(2000)])
+stock(
+    "relu_within_the_step",
+    tf.nn.relu,
+    lambda rng: np.r_[1e-7 * rng.standard_normal(4), rng.standard_normal(2000)],
+)
 stock("saturated", tf.tanh, lambda rng: 60 + rng.random(4))
 stock("cubic", lambda x: x**3, normal(20, dtype="float32"))
 stock("exp_20", tf.exp, lambda rng: 20 + rng.random(6))
@@ -275,11 +312,17 @@ stock("max_with_ties", lambda x: tf.reduce_max(x, 0), np.ones((3, 2)))
 stock("sign_jumps", tf.sign, EDGE_POINTS)
 stock("gather", lambda x, i: tf.gather(x, i), normal(5, 2), [0, 0, 3])
 stock("complex", lambda z: z * tf.exp(z), lambda rng: rng.standard_normal(3) + 1j * rng.standard_normal(3))
-stock("abs_of_complex", tf.abs, lambda rng: (rng.standard_normal(3) + 1j * rng.standard_normal(3)).astype("complex64"))
+stock(
+    "abs_of_complex",
+    tf.abs,
+    lambda rng: (rng.standard_normal(3) + 1j * rng.standard_normal(3)).astype("complex64"),
+)
 stock("two_outputs", lambda x: {"a": tf.sin(x), "n": tf.argmax(x), "b": [x**2]}, normal(6, dtype="float32"))
 stock("nested_inputs", lambda p, x: x @ p["w"] + p["b"][0], lambda rng: {"b": [rng.random(2)], "w": rng.random((3, 2))},
       normal(4, 3))  # fmt: skip
-stock("casts_to_float32", lambda x: tf.cast(tf.exp(tf.cast(x, tf.float32)), x.dtype), normal(8, dtype="float32"))
+stock(
+    "casts_to_float32", lambda x: tf.cast(tf.exp(tf.cast(x, tf.float32)), x.dtype), normal(8, dtype="float32")
+)
 stock("float32_constant", lambda x: x * tf.constant(3.0), normal(8, dtype="float32"))
 stock("bfloat16", tf.tanh, normal(8, dtype="bfloat16"))
 stock("conv", lambda x, k: tf.nn.conv2d(x, k, 1, "SAME"), normal(2, 6, 6, 2), normal(3, 3, 2, 3))
