@@ -60,7 +60,7 @@ def explain(error: Exception) -> Problem:
     return Problem(prefix + told[:200], CURES.get(part, ""))
 
 
-def difference(before, after, rtol: float) -> str:
+def difference(before, after, rtol: float, floor: float = 0.0) -> str:
     """Return how the tensor `after` differs from `before`, relative to the largest value; "" when it does not."""
     if before is None or after is None:
         return "" if before is after else "is lost (None)" if after is None else "appeared (was None)"
@@ -68,7 +68,7 @@ def difference(before, after, rtol: float) -> str:
     if a.shape != b.shape:
         return f"has shape {b.shape}, not {a.shape}"
     error = np.where(np.isfinite(b) | ~np.isfinite(a), np.nan_to_num(abs(a - b)), np.inf)
-    if error.max(initial=0) <= rtol * abs(a[np.isfinite(a)]).max(initial=0) + 1e-30:
+    if error.max(initial=0) <= rtol * abs(a[np.isfinite(a)]).max(initial=0) + max(floor, 1e-30):
         return ""
     at = tuple(int(i) for i in np.unravel_index(np.argmax(error), error.shape))
     return f"is {b[at]:.6g}, not {a[at]:.6g}, at {list(at)}"

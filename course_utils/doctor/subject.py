@@ -15,6 +15,9 @@ from course_utils.doctor.findings import Problem, difference
 #: How far two computations of the same thing in one dtype may be apart, relative to the largest value.
 SAME = {"float64": 1e-9, "float32": 1e-5, "float16": 2e-2, "bfloat16": 1e-1}
 
+#: How the label of a gradient begins, unlike that of an output.
+GRADIENT = "the gradient of "
+
 
 class Subject:
     """A layer with the batch that it is called on.
@@ -111,7 +114,7 @@ class Subject:
         """The names of the items of an outcome."""
         outputs = len(self.reference) - len(self.sources)
         names = [f"output {i}" for i in range(outputs)] if outputs > 1 else ["the output"]
-        return [*names, *(f"the gradient of {source}" for source in self.sources)]
+        return [*names, *(f"{GRADIENT}{source}" for source in self.sources)]
 
     def per_example(self, outcome) -> list:
         """The items of an outcome that are batches: all but the gradients of weights."""
@@ -121,10 +124,13 @@ class Subject:
         """Raise `Problem` with the first difference between two outcomes, or the same part of them."""
         if len(before) != len(after):
             raise Problem(f"{len(after)} outputs and gradients, not {len(before)}")
+        rtol = self.rtol if rtol is None else rtol
+        gradients = [g for label, g in zip(self.labels, before, strict=False) if label.startswith(GRADIENT) and g is not None]
+        floor = 0.1 * rtol * max((float(tf.reduce_max(abs(g))) for g in gradients), default=0.0)  # rounding of sums
         for label, a, b in zip(self.labels, before, after, strict=False):
-            found = difference(a, b, self.rtol if rtol is None else rtol)
+            found = difference(a, b, rtol, floor if label.startswith(GRADIENT) else 0.0)
             if found:
-                raise Problem(f"{'the outputs agree, but ' if 'gradient' in label else ''}{label} {found}")
+                raise Problem(f"{'the outputs agree, but ' if label.startswith(GRADIENT) else ''}{label} {found}")
 
     def clone(self, policy=None, **changes):
         """Return a new layer with this one's config and weights, under another dtype policy or with `changes`."""
