@@ -218,18 +218,38 @@ BAD = [
     (lambda: check_layer(tf.nn.relu, X), TypeError, "layer must be a keras.layers.Layer"),
     (lambda: check_layer(keras.Sequential([OpDense()]), X), TypeError, "layer must be a single layer"),
     (lambda: check_layer(OpDense(), X, skip="xla"), TypeError, "skip must be a sequence"),
-    (lambda: check_layer(OpDense(), X, skip=("xlaa",)), ValueError, "skip: unknown check 'xlaa'; known are runs"),
-    (lambda: check_layer(OpDense(), X, also=("onnx",)), ValueError, "also: unknown check 'onnx'; known are saved_model"),
+    (
+        lambda: check_layer(OpDense(), X, skip=("xlaa",)),
+        ValueError,
+        "skip: unknown check 'xlaa'; known are runs",
+    ),
+    (
+        lambda: check_layer(OpDense(), X, also=("onnx",)),
+        ValueError,
+        "also: unknown check 'onnx'; known are saved_model",
+    ),
     (lambda: check_layer(OpDense(), X[:1]), ValueError, "inputs must be a batch of two"),
     (lambda: check_layer(OpDense(), X[:0]), ValueError, "inputs must be a batch of two"),
     (lambda: check_layer(OpDense(), []), ValueError, "inputs must have one batch size, it is empty"),
     (lambda: check_layer(OpDense(), np.array([["a"], ["b"]])), TypeError, "inputs must hold floats"),
     (lambda: check_layer(OpDense(), X * np.nan), ValueError, "inputs must be finite"),
     (lambda: check_layer(OpDense(), "text"), TypeError, "inputs must be tensors or arrays, not str"),
-    (lambda: check_layer(OpDense(), X, epsilon=1.0), TypeError, "epsilon is no argument; gradient options are surrogate"),
+    (
+        lambda: check_layer(OpDense(), X, epsilon=1.0),
+        TypeError,
+        "epsilon is no argument; gradient options are surrogate",
+    ),
     (lambda: check_layer(OpDense(), X, call_kwargs=[1]), TypeError, "call_kwargs must be a dict"),
-    (lambda: check_layer(OpDense(), X, call_kwargs={"mask": 1}), ValueError, "call_kwargs: OpDense.call takes no 'mask'"),
-    (lambda: check_layer(TwoInputs(), {"a": X, "b": X[:2]}), ValueError, r"inputs must have one batch size, it is \[2, 4\]"),
+    (
+        lambda: check_layer(OpDense(), X, call_kwargs={"mask": 1}),
+        ValueError,
+        "call_kwargs: OpDense.call takes no 'mask'",
+    ),
+    (
+        lambda: check_layer(TwoInputs(), {"a": X, "b": X[:2]}),
+        ValueError,
+        r"inputs must have one batch size, it is \[2, 4\]",
+    ),
 ]
 
 

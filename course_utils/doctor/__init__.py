@@ -94,7 +94,9 @@ def _make(name, check, subject, report) -> None:
 
 def _names(argument, names, known) -> list[str]:
     if isinstance(names, str) or not all(isinstance(name, str) for name in names):
-        raise TypeError(f"{argument} must be a sequence of names, such as {argument}=({next(iter(known))!r},), not {names!r}")
+        raise TypeError(
+            f"{argument} must be a sequence of names, such as {argument}=({next(iter(known))!r},), not {names!r}"
+        )
     for name in names:
         if name not in known:
             raise ValueError(f"{argument}: unknown check {name!r}; known are {', '.join(known)}")
@@ -105,21 +107,30 @@ def _check_layer_argument(layer, call_kwargs) -> None:
     if isinstance(layer, type):
         raise TypeError(f"layer must be an instance, not the class: {layer.__name__}(...)")
     if isinstance(layer, keras.Model):
-        raise TypeError(f"layer must be a single layer, not a model: check the layers in {layer.name}.layers one by one")
+        raise TypeError(
+            f"layer must be a single layer, not a model: check the layers in {layer.name}.layers one by one"
+        )
     if not isinstance(layer, keras.layers.Layer):
-        raise TypeError(f"layer must be a keras.layers.Layer, not {type(layer).__name__}; for a function use check_gradient")
+        raise TypeError(
+            f"layer must be a keras.layers.Layer, not {type(layer).__name__}; for a function use check_gradient"
+        )
     if not isinstance(call_kwargs, dict):
         raise TypeError(f"call_kwargs must be a dict, not {type(call_kwargs).__name__}")
     known = inspect.signature(layer.call).parameters
     for name in call_kwargs:
         if name not in known and not any(p.kind is p.VAR_KEYWORD for p in known.values()):
-            raise ValueError(f"call_kwargs: {type(layer).__name__}.call takes no {name!r}; it takes {', '.join(known)}")
+            raise ValueError(
+                f"call_kwargs: {type(layer).__name__}.call takes no {name!r}; it takes {', '.join(known)}"
+            )
 
 
 def _check_inputs(inputs, call_kwargs) -> None:
     tensors = {name: value for name, value in call_kwargs.items() if holds_tensors(value)}
     sizes = set()
-    for argument, value in [("inputs", inputs), *((f"call_kwargs[{name!r}]", tensors[name]) for name in tensors)]:
+    for argument, value in [
+        ("inputs", inputs),
+        *((f"call_kwargs[{name!r}]", tensors[name]) for name in tensors),
+    ]:
         for leaf in keras.tree.flatten(value):
             if not isinstance(leaf, tf.Tensor | np.ndarray):
                 raise TypeError(f"{argument} must be tensors or arrays, not {type(leaf).__name__}")
@@ -127,7 +138,9 @@ def _check_inputs(inputs, call_kwargs) -> None:
             if not (dtype.is_floating or dtype.is_integer or dtype.is_bool):
                 raise TypeError(f"{argument} must hold floats, integers or booleans, not {dtype.name}")
             if len(leaf.shape) == 0 or leaf.shape[0] < 2 or 0 in leaf.shape:
-                raise ValueError(f"{argument} must be a batch of two examples or more, its shape is {tuple(leaf.shape)}")
+                raise ValueError(
+                    f"{argument} must be a batch of two examples or more, its shape is {tuple(leaf.shape)}"
+                )
             if dtype.is_floating and not np.all(np.isfinite(tf.cast(leaf, tf.float64))):
                 raise ValueError(f"{argument} must be finite, but has NaN or infinity")
             sizes.add(leaf.shape[0])

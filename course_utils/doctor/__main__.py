@@ -17,11 +17,19 @@ from course_utils.doctor import check_layer
 def main(arguments=None) -> int:
     """Check one layer and print the report; return 0 when nothing failed, else 1 (argparse leaves with 2)."""
     parser = argparse.ArgumentParser(prog="python -m course_utils.doctor", description="Check a Keras layer.")
-    parser.add_argument("layer", help="package.module:Name of a layer, a layer class or a factory, called without arguments")
-    parser.add_argument("--shape", action="append", required=True, type=_shape, help="4,8: batch first; once per input")
-    parser.add_argument("--dtype", default="float32", type=_dtype, help="of the random inputs (integers are 0 and 1)")
+    parser.add_argument(
+        "layer", help="package.module:Name of a layer, a layer class or a factory, called without arguments"
+    )
+    parser.add_argument(
+        "--shape", action="append", required=True, type=_shape, help="4,8: batch first; once per input"
+    )
+    parser.add_argument(
+        "--dtype", default="float32", type=_dtype, help="of the random inputs (integers are 0 and 1)"
+    )
     parser.add_argument("--skip", nargs="+", default=(), metavar="CHECK", help="checks to leave out")
-    parser.add_argument("--also", nargs="+", default=(), metavar="CHECK", help="saved_model: a fresh process, seconds more")
+    parser.add_argument(
+        "--also", nargs="+", default=(), metavar="CHECK", help="saved_model: a fresh process, seconds more"
+    )
     options = parser.parse_args(arguments)
     module, _, name = options.layer.partition(":")
     if not name:
@@ -29,15 +37,14 @@ def main(arguments=None) -> int:
     sys.path.insert(0, os.getcwd())
     try:
         layer = _load(parser, module, name)
-    except Exception as error:  # raised in their code: show their part of the traceback
-        frames = error.__traceback__
-        while frames and "importlib" in frames.tb_frame.f_code.co_filename or frames.tb_frame.f_code.co_filename == __file__:
-            frames = frames.tb_next
-        traceback.print_exception(error.with_traceback(frames))
+    except Exception as error:  # raised by their code: show their part of the traceback
+        print("".join(_their_traceback(error)), file=sys.stderr)
         return 1
     try:
         inputs = [_random(shape, options.dtype) for shape in options.shape]
-        report = check_layer(layer, inputs if len(inputs) > 1 else inputs[0], skip=options.skip, also=options.also)
+        report = check_layer(
+            layer, inputs if len(inputs) > 1 else inputs[0], skip=options.skip, also=options.also
+        )
     except (TypeError, ValueError) as error:
         parser.error(str(error))
     print(report)
@@ -55,6 +62,16 @@ def _load(parser, module, name):
         parser.error(f"module {module} has no {name!r}")
     found = getattr(home, name)
     return found() if isinstance(found, type) or not hasattr(found, "get_config") else found
+
+
+def _their_traceback(error) -> list[str]:
+    """Format an error without the frames of this module and of the import machinery."""
+    told = traceback.TracebackException.from_exception(error)
+    ours = (__file__, "importlib")
+    told.stack = traceback.StackSummary.from_list(
+        f for f in told.stack if not any(part in f.filename for part in ours)
+    )
+    return list(told.format())
 
 
 def _shape(text):

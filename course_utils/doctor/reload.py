@@ -19,7 +19,9 @@ def main(folder: pathlib.Path) -> None:
         tape.watch([leaf for leaf in leaves if leaf.dtype.is_floating])
         outputs = tf.nest.flatten(model.serve(leaves if len(leaves) > 1 else leaves[0]))
         losses = [
-            tf.reduce_sum(tf.cast(y, tf.float64) * given[f"dy{i}"]) for i, y in enumerate(outputs) if y.dtype.is_floating
+            tf.reduce_sum(tf.cast(y, tf.float64) * given[f"dy{i}"])
+            for i, y in enumerate(outputs)
+            if y.dtype.is_floating
         ]
     gradients = tape.gradient(losses, leaves)
     found = {f"output{i}": y for i, y in enumerate(outputs)}

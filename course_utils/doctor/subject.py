@@ -107,7 +107,9 @@ class Subject:
         for i in self.floats:
             head, *keys = paths[i][1:] if paths[i][0] else ("inputs", *paths[i][1:])
             named[head + "".join(f"[{key!r}]" for key in keys)] = self.leaves[i]
-        return named | {v.path.removeprefix(f"{self.layer.path}/"): v.value for v in self.layer.trainable_variables}
+        return named | {
+            v.path.removeprefix(f"{self.layer.path}/"): v.value for v in self.layer.trainable_variables
+        }
 
     @functools.cached_property
     def labels(self) -> list[str]:
@@ -125,12 +127,20 @@ class Subject:
         if len(before) != len(after):
             raise Problem(f"{len(after)} outputs and gradients, not {len(before)}")
         rtol = self.rtol if rtol is None else rtol
-        gradients = [g for label, g in zip(self.labels, before, strict=False) if label.startswith(GRADIENT) and g is not None]
-        floor = 0.1 * rtol * max((float(tf.reduce_max(abs(g))) for g in gradients), default=0.0)  # rounding of sums
+        gradients = [
+            g
+            for label, g in zip(self.labels, before, strict=False)
+            if label.startswith(GRADIENT) and g is not None
+        ]
+        floor = (
+            0.1 * rtol * max((float(tf.reduce_max(abs(g))) for g in gradients), default=0.0)
+        )  # rounding of sums
         for label, a, b in zip(self.labels, before, after, strict=False):
             found = difference(a, b, rtol, floor if label.startswith(GRADIENT) else 0.0)
             if found:
-                raise Problem(f"{'the outputs agree, but ' if label.startswith(GRADIENT) else ''}{label} {found}")
+                raise Problem(
+                    f"{'the outputs agree, but ' if label.startswith(GRADIENT) else ''}{label} {found}"
+                )
 
     def clone(self, policy=None, **changes):
         """Return a new layer with this one's config and weights, under another dtype policy or with `changes`."""
@@ -154,7 +164,10 @@ class Subject:
 
     def model(self, before=lambda tensor: tensor) -> keras.Model:
         """Return a functional model of the twin, list in and list out; `before` is applied to each input."""
-        inputs = [keras.Input(x.shape[1:], dtype=x.dtype.name, name=f"check_layer_{i}") for i, x in enumerate(self.leaves)]
+        inputs = [
+            keras.Input(x.shape[1:], dtype=x.dtype.name, name=f"check_layer_{i}")
+            for i, x in enumerate(self.leaves)
+        ]
         return keras.Model(inputs, self.call(self.twin, map(before, inputs)), name="check_layer_model")
 
 
