@@ -17,13 +17,13 @@ CURES = {
     "gradients, list of variable gradients)",
     r"expected to return \d+ gradients|returned too few gradients|Num gradients \d+ generated": "return one "
     "gradient for each positional argument, in their order, and None for one without",
-    r"gradient for each variable|not enough values to unpack \(expected 2|can only concatenate list": "grad with "
-    "`variables` returns two things: the input gradients, and a list with one gradient for each variable",
+    r"gradient for each variable|not enough values to unpack \(expected 2|can only concatenate list": "grad"
+    " with `variables` returns two things: the input gradients, and a list of one gradient a variable",
     r"too many values to unpack \(expected 2|unsupported callable": "a custom-gradient function returns two "
     "things: the output, and the function grad",
     r"grad\w*\(\) (takes|missing)|<lambda>\(\) takes": "grad gets one upstream gradient for each output",
-    r"expected to be a \w+ tensor but is a|must have the same (d)?type|incompatible with that of": "a constant of a "
-    "fixed dtype meets the input's: tf.cast(constant, x.dtype)",
+    r"expected to be a \w+ tensor but is a|must have the same (d)?type|incompatible with that of": "a "
+    "constant of a fixed dtype meets the input's: tf.cast(constant, x.dtype)",
     r"no attribute 'numpy'": "use TensorFlow functions: a tensor in a traced function has no value yet",
     r"IndexedSlices": "the upstream gradient is sparse: start grad with dy = tf.convert_to_tensor(dy)",
 }
@@ -48,7 +48,7 @@ def sentence(error) -> str:
 
 
 def place(name, tensor, k) -> str:
-    """Return an element of a tensor as text, such as `x[2, 0] = 1.5`; complex numbers have two flat indices each."""
+    """Return an element of a tensor as text, such as `x[2, 0] = 1.5`; `k` counts complex parts."""
     array = np.asarray(tensor)
     index = np.unravel_index(k // (2 if array.dtype.kind == "c" else 1), array.shape)
     position = f"[{', '.join(map(str, index))}]" if index else ""
@@ -71,7 +71,9 @@ def shape_cause(got, want) -> str:
             for axis, (g, w) in enumerate(zip(got, padded, strict=True))
             if g != w or axis < len(got) - len(want)
         ]
-        return f"not summed over the broadcast axis: tf.reduce_sum over {axes}, then tf.reshape to the input's shape"
+        return (
+            f"not summed over the broadcast axis: tf.reduce_sum over {axes}, tf.reshape to the input's shape"
+        )
     if got == want[::-1]:
         return "transposed: tf.transpose it, or swap the factors of the matrix product"
     if np.prod(got) == np.prod(want):
@@ -90,7 +92,7 @@ def upstream_cause(once, scaled, factor) -> str:
     if np.allclose(scaled, -factor * once, rtol=1e-3):
         return f"the absolute value of the upstream gradient is used.{effect}"
     if np.allclose(scaled, -once, rtol=1e-3):
-        return f"only the sign or the direction of the upstream gradient is used (normalized or clipped).{effect}"
+        return f"only the sign or the direction of the upstream gradient is used (normalized?).{effect}"
     if np.any((once == 0) & (scaled != 0)) and np.all((once == 0) | (scaled == 0)):
         return f"upstream gradients of one sign are dropped.{effect}"
     if np.linalg.norm(scaled) < abs(factor) * np.linalg.norm(once):
@@ -99,7 +101,7 @@ def upstream_cause(once, scaled, factor) -> str:
 
 
 def likely_cause(g, x, k, shape, dy, truth, others) -> str:
-    """Return the likely cause of a wrong gradient, found by trying what would make it right; empty if none does.
+    """Return the likely cause of a wrong gradient, found by trying what makes it right; empty if none.
 
     Args:
         g: The gradient, a flat vector.
@@ -113,9 +115,9 @@ def likely_cause(g, x, k, shape, dy, truth, others) -> str:
     if not np.any(g):
         return "no gradient: the backward pass returns zeros"
     if not np.isfinite(g).all():
-        return "0·inf, 0/0 or an overflow: make the input safe before the division, root or exp (tf.where on both sides)"
+        return "0·inf, 0/0 or an overflow: make the input safe before the division, root or exp (tf.where)"
     if truth.agrees(np.zeros_like(g)):
-        return "piecewise constant, its derivative is 0: if the gradient is meant, state the intent with surrogate="
+        return "piecewise constant, its derivative is 0: state the intent with surrogate="
     if truth.agrees(-g):
         return "sign flipped"
     for name, other in others.items():
@@ -131,7 +133,7 @@ def likely_cause(g, x, k, shape, dy, truth, others) -> str:
 
 def _rearranged(g, shape, truth) -> str:
     if g.size != np.prod(shape):
-        return "complex numbers: TensorFlow's gradient is dy times the conjugate of the derivative (tf.math.conj)"
+        return "TensorFlow's complex gradient is dy times the conjugate of the derivative (tf.math.conj)"
     array = g.reshape(shape)
     if len(shape) > 1 and shape[-1] == shape[-2] and truth.agrees(np.swapaxes(array, -1, -2).ravel()):
         return "transposed"
@@ -156,7 +158,7 @@ def _factor(g, shape, truth) -> str:
 
 def _copied(g, dy, shape) -> str:
     if g.size == dy.size and np.allclose(g, dy, rtol=1e-6):
-        return "the upstream gradient is passed through unchanged: the local derivative is missing, or state it with surrogate="
+        return "dy is passed through unchanged: the local derivative is missing (or state it: surrogate=)"
     if len(shape) > 1 and g.size == np.prod(shape):
         for axis, length in enumerate(shape):
             if length > 1 and np.ptp(g.reshape(shape), axis).max() == 0:
@@ -173,7 +175,7 @@ def _one_sided(g, x, k, truth) -> str:
 
 
 def unused_upstream(gradient, dys) -> str:
-    """Return which part of the upstream gradient goes unused; `gradient` gives the flat gradient for its leaves."""
+    """Return which part of `dys` goes unused; `gradient` gives the flat gradient for such leaves."""
     for j in range(len(dys)) if len(dys) > 1 else ():
         if not np.any(gradient([dy if n == j else tf.zeros_like(dy) for n, dy in enumerate(dys)])):
             return f"the upstream gradient of output {j} is not used"
@@ -181,11 +183,6 @@ def unused_upstream(gradient, dys) -> str:
     if np.allclose(gradient(rolled), gradient(dys), rtol=1e-6):
         return "only the sum of the upstream gradient is used: dy belongs to its own element of the output"
     return ""
-
-
-def tf_variable(variable):
-    """Return the `tf.Variable` of a TensorFlow or Keras variable."""
-    return variable if isinstance(variable, tf.Variable) else variable.value
 
 
 def check_options(op, surrogate, backward, order, rtol, seed) -> None:
@@ -287,7 +284,7 @@ def check_outputs(name, y) -> None:
 
 
 def check_declared(want, targets, n) -> list:
-    """Return the declared gradients of all targets as tensors or None; raise an error where one does not fit."""
+    """Return the declared gradients of all targets, None for none; raise an error where one does not fit."""
     if len(want) not in (n, len(targets)):
         raise ValueError(f"backward must return {n} gradients, one for each input, got {len(want)}")
     want = [*want, *[None] * (len(targets) - len(want))]

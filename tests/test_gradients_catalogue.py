@@ -61,8 +61,8 @@ unary("passed through unchanged", lambda dy, x: dy, "local_derivative_missing")
 unary("state the intent with surrogate=", lambda dy, x: 3 * dy, "piecewise_constant", tf.round)
 unary("the op gives", lambda dy, x: dy * tf.where(np.arange(10_000) == 77, 0.0, 2 * x), "one_of_1e4_zero",
       x=lambda rng: rng.standard_normal(10_000))  # fmt: skip
-unary("[77]", lambda dy, x: dy * tf.where(np.arange(10_000) == 77, 2.02 * x, 2 * x), "one_of_1e4_off_1_percent",
-      x=lambda rng: rng.standard_normal(10_000))  # fmt: skip
+unary("[77]", lambda dy, x: dy * tf.where(np.arange(10_000) == 77, 2.02 * x, 2 * x),
+      "one_of_1e4_off_1_percent", x=lambda rng: rng.standard_normal(10_000))  # fmt: skip
 unary("only negative inputs are wrong", lambda dy, x: dy * tf.where(x > 0, 2 * x, 1), "negative_x_only")
 unary("only negative inputs are wrong", lambda dy, x: dy * tf.where(x > 0, 1.0, 0.5 * tf.exp(x)),
       "elu_wrong_branch_at_edge_points", tf.nn.elu, lambda rng: EDGE_POINTS)  # fmt: skip
@@ -103,8 +103,8 @@ unary(
 unary(
     "reshape(gradient", lambda dy, x: tf.squeeze(2 * x * dy, 1), "n_for_n_1", x=lambda rng: rng.random((5, 1))
 )
-unary("return the shape of the input", lambda dy, x: tf.reduce_sum(2 * x * dy, 0, keepdims=True), "reduced_too_far",
-      x=lambda rng: rng.random((3, 4)))  # fmt: skip
+unary("return the shape of the input", lambda dy, x: tf.reduce_sum(2 * x * dy, 0, keepdims=True),
+      "reduced_too_far", x=lambda rng: rng.random((3, 4)))  # fmt: skip
 unary("the same all along axis 0", lambda dy, x: tf.reduce_mean(2 * x * dy, 0, keepdims=True) + 0 * x,
       "batch_averaged", x=lambda rng: rng.random((6, 3)))  # fmt: skip
 unary("6 missing (6 is the size of axis 0", lambda dy, x: 2 * x * dy / 6, "batch_mean_for_sum",
@@ -318,8 +318,8 @@ stock(
     lambda rng: (rng.standard_normal(3) + 1j * rng.standard_normal(3)).astype("complex64"),
 )
 stock("two_outputs", lambda x: {"a": tf.sin(x), "n": tf.argmax(x), "b": [x**2]}, normal(6, dtype="float32"))
-stock("nested_inputs", lambda p, x: x @ p["w"] + p["b"][0], lambda rng: {"b": [rng.random(2)], "w": rng.random((3, 2))},
-      normal(4, 3))  # fmt: skip
+stock("nested_inputs", lambda p, x: x @ p["w"] + p["b"][0],
+      lambda rng: {"b": [rng.random(2)], "w": rng.random((3, 2))}, normal(4, 3))  # fmt: skip
 stock(
     "casts_to_float32", lambda x: tf.cast(tf.exp(tf.cast(x, tf.float32)), x.dtype), normal(8, dtype="float32")
 )
