@@ -1,0 +1,91 @@
+"""The command `python -m course_utils.doctor package.module:LayerOrFactory --shape 4,8`."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+import traceback
+
+import numpy as np
+import tensorflow as tf
+
+from course_utils.doctor import check_layer
+
+
+def main(arguments=None) -> int:
+    """Check one layer and print the report; return 0 when nothing failed, else 1 (argparse leaves with 2)."""
+    parser = argparse.ArgumentParser(prog="python -m course_utils.doctor", description="Check a Keras layer.")
+    parser.add_argument(
+        "layer", help="package.module:Name of a layer, a layer class or a factory, called without arguments"
+    )
+    parser.add_argument(
+        "--shape", action="append", required=True, type=_shape, help="4,8: batch first; once per input"
+    )
+    parser.add_argument(
+        "--dtype", default="float32", type=_dtype, help="of the random inputs (integers are 0 and 1)"
+    )
+    parser.add_argument("--skip", nargs="+", default=(), metavar="CHECK", help="checks to leave out")
+    parser.add_argument(
+        "--also", nargs="+", default=(), metavar="CHECK", help="saved_model: a fresh process, seconds more"
+    )
+    options = parser.parse_args(arguments)
+    module, _, name = options.layer.partition(":")
+    if not name:
+        parser.error(f"layer must be package.module:Name, not {options.layer!r}")
+    sys.path.insert(0, os.getcwd())
+    try:
+        layer = _load(parser, module, name)
+    except Exception as error:  # raised by their code: show their part of the traceback
+        print("".join(_their_traceback(error)), file=sys.stderr)
+        return 1
+    try:
+        inputs = [_random(shape, options.dtype) for shape in options.shape]
+        report = check_layer(
+            layer, inputs if len(inputs) > 1 else inputs[0], skip=options.skip, also=options.also
+        )
+    except (TypeError, ValueError) as error:
+        parser.error(str(error))
+    print(report)
+    return 0 if report else 1
+
+
+def _load(parser, module, name):
+    try:
+        home = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name != module and not module.startswith(f"{error.name}."):
+            raise  # a module that theirs imports
+        parser.error(f"there is no module {module!r} here ({os.getcwd()}) or installed")
+    if not hasattr(home, name):
+        parser.error(f"module {module} has no {name!r}")
+    found = getattr(home, name)
+    return found() if isinstance(found, type) or not hasattr(found, "get_config") else found
+
+
+def _their_traceback(error) -> list[str]:
+    """Format an error without the frames of this module and of the import machinery."""
+    told = traceback.TracebackException.from_exception(error)
+    ours = (__file__, "importlib")
+    told.stack = traceback.StackSummary.from_list(
+        f for f in told.stack if not any(part in f.filename for part in ours)
+    )
+    return list(told.format())
+
+
+def _shape(text):
+    return tuple(int(size) for size in text.split(","))
+
+
+def _dtype(text):
+    return tf.as_dtype(text)
+
+
+def _random(shape, dtype):
+    rng = np.random.default_rng(0)
+    return tf.cast(rng.normal(size=shape) if dtype.is_floating else rng.integers(0, 2, shape), dtype)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

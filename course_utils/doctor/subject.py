@@ -1,0 +1,194 @@
+"""The layer under test: its inputs by name, its outcome (outputs and gradients), its clones and its model."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import random
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from course_utils.doctor.findings import Problem, difference
+
+#: How far two computations of the same thing in one dtype may be apart, relative to the largest value.
+SAME = {"float64": 1e-9, "float32": 1e-5, "float16": 2e-2, "bfloat16": 1e-1}
+
+#: How the label of a gradient begins, unlike that of an output.
+GRADIENT = "the gradient of "
+
+
+class Subject:
+    """A layer with the batch that it is called on.
+
+    `leaves` are the tensors of inputs and keyword arguments, one after the other; `floats` are the positions of those
+    that have gradients. An *outcome* lists the outputs, the gradients of the floats and of the trainable weights.
+    """
+
+    def __init__(self, layer, inputs, call_kwargs, options):
+        self.layer, self.options, self.upstream, self.failed = layer, options, {}, {}
+        tensors = {name: value for name, value in call_kwargs.items() if holds_tensors(value)}
+        self.constants = {name: value for name, value in call_kwargs.items() if name not in tensors}
+        self.structure = keras.tree.map_structure(self._as_leaf, (inputs, tensors))
+        self.leaves = keras.tree.flatten(self.structure)
+        self.half = [leaf / 2 if leaf.dtype.is_floating else leaf for leaf in self.leaves]
+        self.floats = [i for i, leaf in enumerate(self.leaves) if leaf.dtype.is_floating]
+        self.rtol = SAME.get(layer.compute_dtype, SAME["float32"])
+        self.random = False  # whether a call draws from a seed generator: `deterministic` finds out
+
+    def _as_leaf(self, value):
+        tensor = tf.convert_to_tensor(value)
+        return tf.cast(tensor, self.layer.variable_dtype) if tensor.dtype.is_floating else tensor
+
+    @contextlib.contextmanager
+    def untouched(self):
+        """Put back the variables of the layer and the random state of Python and NumPy."""
+        states = random.getstate(), np.random.get_state()
+        variables = [*(v.value for v in self.layer.variables), *raw_variables(self.layer)]
+        before = [(variable, tf.identity(variable)) for variable in variables]
+        try:
+            yield
+        finally:
+            for variable, value in before:
+                variable.assign(value)
+            random.setstate(states[0])
+            np.random.set_state(states[1])
+
+    def pack(self, leaves):
+        """Return the inputs and the tensors among the keyword arguments, from `leaves`."""
+        return keras.tree.pack_sequence_as(self.structure, list(leaves))
+
+    def call(self, layer, leaves, **changes) -> list:
+        """Call `layer` on `leaves` as the caller would, or a model on the list; return the list of outputs."""
+        if isinstance(layer, keras.Model):
+            return keras.tree.flatten(layer(list(leaves)))
+        inputs, tensors = self.pack(leaves)
+        outputs = layer(inputs, **{**self.constants, **tensors, **changes})
+        return [output for output in keras.tree.flatten(outputs) if output is not None]
+
+    def outcome(self, layer, leaves=None, call=None, scale=1.0) -> list:
+        """Return outputs and gradients for one fixed random upstream gradient; the layer's state is put back."""
+        leaves = list(self.leaves if leaves is None else leaves)
+        state = [(v, tf.identity(v.value)) for v in layer.non_trainable_variables]
+        watched = [leaves[i] for i in self.floats]
+        with tf.GradientTape() as tape:
+            tape.watch(watched)
+            outputs = (call or self.call)(layer, leaves)
+            losses = [scale * self._loss(i, y) for i, y in enumerate(outputs) if y.dtype.is_floating]
+        gradients = tape.gradient(losses, [*watched, *(v.value for v in layer.trainable_variables)])
+        for variable, value in state:
+            variable.assign(value)
+        return [*outputs, *(None if g is None else tf.convert_to_tensor(g) for g in gradients)]
+
+    def _loss(self, i, y):
+        """Sum output `i` with random weights, which are its upstream gradient; a graph may not know its shape."""
+        if i not in self.upstream:
+            self.upstream[i] = np.random.default_rng([2024, i]).standard_normal(y.shape)
+        dy = self.upstream[i][: y.shape[0]] if y.shape.rank else self.upstream[i]
+        return tf.reduce_sum(tf.cast(y, tf.float64) * dy)
+
+    @functools.cached_property
+    def reference(self) -> list:
+        """The eager outcome of the layer itself."""
+        return self.outcome(self.layer)
+
+    @functools.cached_property
+    def traced(self):
+        """The outcome as a tf.function that does not know the batch size, as in `fit`."""
+        signature = [tf.TensorSpec([None, *leaf.shape[1:]], leaf.dtype) for leaf in self.leaves]
+        return tf.function(lambda leaves: self.outcome(self.layer, leaves), input_signature=[signature])
+
+    @functools.cached_property
+    def sources(self) -> dict:
+        """What gradients belong to, by name: floating-point leaves, then trainable weights."""
+        paths = [path for path, _ in keras.tree.flatten_with_path(self.structure)]
+        named = {}
+        for i in self.floats:
+            head, *keys = paths[i][1:] if paths[i][0] else ("inputs", *paths[i][1:])
+            named[head + "".join(f"[{key!r}]" for key in keys)] = self.leaves[i]
+        return named | {
+            v.path.removeprefix(f"{self.layer.path}/"): v.value for v in self.layer.trainable_variables
+        }
+
+    @functools.cached_property
+    def labels(self) -> list[str]:
+        """The names of the items of an outcome."""
+        outputs = len(self.reference) - len(self.sources)
+        names = [f"output {i}" for i in range(outputs)] if outputs > 1 else ["the output"]
+        return [*names, *(f"{GRADIENT}{source}" for source in self.sources)]
+
+    def per_example(self, outcome) -> list:
+        """The items of an outcome that are batches: all but the gradients of weights."""
+        return outcome[: len(self.reference) - len(self.layer.trainable_variables)]
+
+    def compare(self, before, after, rtol=None) -> None:
+        """Raise `Problem` with the first difference between two outcomes, or the same part of them."""
+        if len(before) != len(after):
+            raise Problem(f"{len(after)} outputs and gradients, not {len(before)}")
+        rtol = self.rtol if rtol is None else rtol
+        gradients = [
+            g
+            for label, g in zip(self.labels, before, strict=False)
+            if label.startswith(GRADIENT) and g is not None
+        ]
+        floor = (
+            0.1 * rtol * max((float(tf.reduce_max(abs(g))) for g in gradients), default=0.0)
+        )  # rounding of sums
+        for label, a, b in zip(self.labels, before, after, strict=False):
+            found = difference(a, b, rtol, floor if label.startswith(GRADIENT) else 0.0)
+            if found:
+                raise Problem(
+                    f"{'the outputs agree, but ' if label.startswith(GRADIENT) else ''}{label} {found}"
+                )
+
+    def clone(self, policy=None, **changes):
+        """Return a new layer with this one's config and weights, under another dtype policy or with `changes`."""
+        before, config = keras.config.dtype_policy(), {**self.layer.get_config(), **changes}
+        try:
+            if policy:  # the global one is for sublayers that are made in `__init__`
+                keras.config.set_dtype_policy(policy)
+                config = _recast(config, policy)
+            twin = type(self.layer).from_config(config)
+            self.call(twin, self.half)
+        finally:
+            keras.config.set_dtype_policy(before)
+        for mine, theirs in zip(self.layer.variables, twin.variables, strict=True):
+            theirs.assign(mine.value)
+        return twin
+
+    @functools.cached_property
+    def twin(self):
+        """A clone with the layer's own policy."""
+        return self.clone()
+
+    def model(self, before=lambda tensor: tensor) -> keras.Model:
+        """Return a functional model of the twin, list in and list out; `before` is applied to each input."""
+        inputs = [
+            keras.Input(x.shape[1:], dtype=x.dtype.name, name=f"check_layer_{i}")
+            for i, x in enumerate(self.leaves)
+        ]
+        return keras.Model(inputs, self.call(self.twin, map(before, inputs)), name="check_layer_model")
+
+
+def holds_tensors(value) -> bool:
+    """Whether a keyword argument of a call is a tensor, an array, or a structure of them."""
+    leaves = keras.tree.flatten(value)
+    return bool(leaves) and all(isinstance(leaf, tf.Tensor | np.ndarray) for leaf in leaves)
+
+
+def raw_variables(layer, seen=None) -> list[tf.Variable]:
+    """Return each `tf.Variable` that hangs on a layer or its sublayers as an attribute, in a list or in a dict."""
+    seen, found = {id(layer)} if seen is None else seen, []
+    for value in (leaf for attribute in vars(layer).values() for leaf in keras.tree.flatten(attribute)):
+        if isinstance(value, tf.Variable | keras.layers.Layer) and id(value) not in seen:
+            seen.add(id(value))
+            found += [value] if isinstance(value, tf.Variable) else raw_variables(value, seen)
+    return found
+
+
+def _recast(config, policy):
+    """Replace every nested "dtype" of a config: wrappers carry those of the layers they wrap."""
+    if isinstance(config, dict):
+        return {key: policy if key == "dtype" else _recast(value, policy) for key, value in config.items()}
+    return [_recast(value, policy) for value in config] if isinstance(config, list) else config
