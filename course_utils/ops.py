@@ -96,7 +96,7 @@ def safe_norm(x, axis=-1, keepdims=False):
         y = largest * tf.sqrt(tf.reduce_sum(tf.square(scaled), axis, keepdims=True))
 
         def grad(dy):
-            # The op itself, not y: so its derivative is taken by this rule as well, and not by that of the root.
+            # The op itself, not y: so that its own derivative is taken by this rule, not by that of the root.
             return dy * tf.math.divide_no_nan(x, op(x))
 
         return y, grad
