@@ -140,7 +140,7 @@ log1mexp = Exercise(
     _judge_log1mexp,
     (
         "Of `log(-expm1(-x))` and `log1p(-exp(-x))`, which is exact for small x? `tf.where` may choose.",
-        "The first for x below log 2 = 0.6931, the second above. But autodiff through both is NaN at x = 1e-9.",
+        "The first for x below log 2 = 0.6931, the second above. Autodiff through both is NaN at 1e-9.",
         "The derivative exp(-x) / (1 - exp(-x)) is 1 / expm1(x): `grad` returns `dy / tf.math.expm1(x)`.",
     ),
     _solve_log1mexp,
