@@ -53,6 +53,58 @@ def square_with_clipped_grad(x, bound=1.0):
     return op(x)
 
 
+def safe_norm(x, axis=-1, keepdims=False):
+    """Give the Euclidean norm of `x` along `axis`, with the gradient 0 where all elements are 0.
+
+    Forward: `y = |x| = m · √Σ(x/m)²` with `m = max |x|`, so that no square overflows or underflows (Blue, "A
+    portable Fortran program to find the Euclidean norm of a vector", 1978). Backward: `dx = dy · x/|x|`, the
+    derivative. At `x = 0`, where there is none, it is 0, a subgradient of the norm (Rockafellar, "Convex
+    analysis", 1970, section 23); `tf.norm` gives NaN there.
+
+    Args:
+        x: Tensor of any shape, dtype float16, bfloat16, float32 or float64.
+        axis: The axis or axes of the vectors, an integer or a tuple of integers; None for all axes.
+        keepdims: Whether the result keeps those axes with length 1.
+
+    Returns:
+        Tensor of the dtype of `x`, without the axes of the vectors unless `keepdims` is true.
+
+    Raises:
+        TypeError: `x` has no floating-point dtype.
+        ValueError: `x` has no such axis.
+
+    Example:
+        >>> x = tf.constant([[3.0, 4.0], [0.0, 0.0]])
+        >>> with tf.GradientTape() as tape:
+        ...     tape.watch(x)
+        ...     y = safe_norm(x)
+        >>> y.numpy().tolist(), tape.gradient(y, x).numpy().round(3).tolist()
+        ([5.0, 0.0], [[0.6000000238418579, 0.800000011920929], [0.0, 0.0]])
+    """
+    x = _floating(x, "x")
+    rank = x.shape.rank
+    if rank is not None and any(not -rank <= a < rank for a in tf.nest.flatten([] if axis is None else axis)):
+        raise ValueError(
+            f"axis is {axis}, and x has {rank} axes: give one from {-rank} to {rank - 1}, or None"
+        )
+
+    @tf.custom_gradient
+    def op(x):
+        # An empty vector has the largest element -inf; its norm is 0.
+        largest = tf.maximum(tf.reduce_max(tf.abs(x), axis, keepdims=True), 0)
+        scaled = tf.math.divide_no_nan(x, largest)
+        y = largest * tf.sqrt(tf.reduce_sum(tf.square(scaled), axis, keepdims=True))
+
+        def grad(dy):
+            # The op itself, not y: so that its own derivative is taken by this rule, not by that of the root.
+            return dy * tf.math.divide_no_nan(x, op(x))
+
+        return y, grad
+
+    y = op(x)
+    return y if keepdims else tf.squeeze(y, axis)
+
+
 def _floating(x, name: str) -> tf.Tensor:
     x = tf.convert_to_tensor(x)
     if not x.dtype.is_floating:

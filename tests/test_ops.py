@@ -13,6 +13,11 @@ OPS = {
         lambda x: x * x,
         lambda dy, x: dy * np.clip(2 * x, -1.5, 1.5),
     ),
+    "safe_norm": (  # repeated to the shape of x, since this table holds ops that keep the shape
+        lambda x: ops.safe_norm(x, keepdims=True) * tf.ones_like(x),
+        lambda x: np.linalg.norm(x, axis=-1, keepdims=True) * np.ones_like(x),
+        lambda dy, x: dy.sum(-1, keepdims=True) * x / np.linalg.norm(x, axis=-1, keepdims=True),
+    ),
 }
 #: How far the last digits of an honest computation may be off, relative to the largest value.
 RTOL = {"float16": 2e-3, "bfloat16": 2e-2, "float32": 1e-6, "float64": 1e-14}
@@ -94,3 +99,56 @@ class TestSquareWithClippedGrad:
     def test_refuses_integers(self):
         with pytest.raises(TypeError, match="x has dtype int32, which has no gradient"):
             ops.square_with_clipped_grad(tf.constant(1))
+
+
+class TestSafeNorm:
+    @pytest.mark.parametrize("mode", MODES)
+    def test_gradient_is_zero_at_zero_and_right_beside_it(self, mode):
+        x, dy = tf.constant([[0.0, 0.0], [3.0, 4.0]]), tf.constant([[5.0, 0.0], [-5.0, 0.0]])
+        y, dx = run(OPS["safe_norm"][0], x, dy, mode)
+        np.testing.assert_allclose(y, [[0.0, 0.0], [5.0, 5.0]])
+        np.testing.assert_allclose(dx, [[0.0, 0.0], [-3.0, -4.0]], rtol=1e-6)
+
+    @pytest.mark.parametrize(("dtype", "size"), [("float16", 3e4), ("float32", 1e30), ("float32", 1e-30)])
+    def test_squares_neither_overflow_nor_underflow(self, dtype, size):
+        x = tf.constant([[0.6 * size, -0.8 * size]], dtype)
+        y, dx = run(lambda x: ops.safe_norm(x, keepdims=True), x, tf.ones((1, 1), dtype), "eager")
+        np.testing.assert_allclose(np.asarray(y, np.float64), [[size]], rtol=2e-3)
+        np.testing.assert_allclose(np.asarray(dx, np.float64), [[0.6, -0.8]], rtol=2e-3)
+
+    @pytest.mark.parametrize("xla", [False, True])
+    def test_second_derivative(self, xla):
+        @tf.function(jit_compile=xla)
+        def row_of_hessian(x, dy):
+            with tf.GradientTape() as outer:
+                outer.watch(x)
+                with tf.GradientTape() as tape:
+                    tape.watch(x)
+                    y = ops.safe_norm(x)
+                dx = tape.gradient(y, x)
+            return outer.gradient(dx, x, output_gradients=dy)
+
+        x, dy = tf.constant([[0.0, 0.0], [3.0, 4.0]], tf.float64), tf.constant([[1.0, 0.0]] * 2, tf.float64)
+        np.testing.assert_allclose(row_of_hessian(x, dy), [[0, 0], [0.128, -0.096]], rtol=1e-12)
+
+    @pytest.mark.parametrize("axis", [0, 1, -2, (0, 2), None])
+    @pytest.mark.parametrize("keepdims", [True, False])
+    def test_axes_are_those_of_numpy(self, axis, keepdims):
+        x = np.random.default_rng(5).standard_normal((2, 3, 4))
+        want = np.sqrt((x**2).sum(axis=axis, keepdims=keepdims))
+        got = ops.safe_norm(x, axis, keepdims)
+        assert got.shape == want.shape
+        np.testing.assert_allclose(got, want)
+
+    def test_norm_of_nothing_is_zero(self):
+        np.testing.assert_array_equal(ops.safe_norm(tf.zeros((2, 0))), [0.0, 0.0])
+
+    def test_refuses_an_axis_that_is_not_there(self):
+        with pytest.raises(ValueError, match="axis is 2, and x has 2 axes"):
+            ops.safe_norm(tf.ones((2, 2)), axis=2)
+        with pytest.raises(ValueError, match="axis is -1, and x has 0 axes"):
+            ops.safe_norm(tf.constant(3.0))
+
+    def test_refuses_integers(self):
+        with pytest.raises(TypeError, match="x has dtype int32, which has no gradient"):
+            ops.safe_norm(tf.constant([1]))
