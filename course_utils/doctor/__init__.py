@@ -90,7 +90,7 @@ def _make(name, check, subject, report) -> None:
     except Exception as error:  # whatever TensorFlow, Keras and the layer raise is a finding
         problem = error if isinstance(error, Problem) else explain(error)
         report.add(False, check.title, problem.detail, cure=problem.cure or check.cure)
-        subject.failed[name] = check.title
+        subject.failed[name] = name
 
 
 def _names(argument, names, known) -> list[str]:

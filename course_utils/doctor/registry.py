@@ -31,7 +31,7 @@ class Check:
         for name in (*self.needs, "runs", "deterministic"):
             if name in subject.failed:
                 subject.failed[self.run.__name__] = subject.failed[name]
-                return f"left out, it would repeat: {subject.failed[name]}"
+                return f"left out, it would repeat `{subject.failed[name]}`"
         return "left out, the layer draws random numbers" if self.fixed and subject.random else ""
 
 

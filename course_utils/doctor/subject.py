@@ -61,7 +61,7 @@ class Subject:
         return keras.tree.pack_sequence_as(self.structure, list(leaves))
 
     def call(self, layer, leaves, **changes) -> list:
-        """Call `layer` on `leaves` as the caller would, or a model; put back its state, return the outputs."""
+        """Call `layer` as the caller would, or a model; return the outputs and put back the state."""
         state = [(v, tf.identity(v.value)) for v in layer.non_trainable_variables]
         if isinstance(layer, keras.Model):
             outputs = layer(list(leaves))
