@@ -330,4 +330,6 @@ class Examination:
             raise ValueError(f"{name} raises {diagnosis.sentence(error)}") from error
         if want is None:
             raise ValueError(f"{name} must return the shapes of op, {_shapes(dy)}, got {_shapes(y)}")
-        return f"the {name}", self._vectors(xs, diagnosis.check_declared(want, self._targets(xs), len(xs)))
+        return f"the declared {name}" if self.backward else f"the {name}", self._vectors(
+            xs, diagnosis.check_declared(want, self._targets(xs), len(xs))
+        )

@@ -356,7 +356,7 @@ class KeepsTensor(keras.layers.Layer):
 
 #: layer, the check that must fail first, words of its line (found, and what to do)
 BROKEN = [
-    (NotANumber, "runs", "NaN or infinity", "outputs"),
+    (NotANumber, "runs", "NaN or infinity", "print its output"),
     (BareWeight, "runs", "must accept keyword argument 'variables'", "tf.convert_to_tensor(self.w)"),
     (Noisy, "deterministic", "the output is", "SeedGenerator"),
     (Cached, "gradient", "inputs", ""),
@@ -372,12 +372,12 @@ BROKEN = [
     (StaticBatch, "tf_function", "[None, 3]", "tf.shape(x)[0]"),
     (TooManyGradients, "runs", "returned 2", "for each positional argument"),
     (PythonNumberGradient, "outer_tape", "has no attribute 'name'", "tensors"),
-    (Half, "gradient", "inputs", ""),
-    (Captured, "gradient", "w", "positional argument"),
-    (Clips, "gradient", "linear", ""),
-    (StraightThroughUndeclared, "gradient", "numerically 0", "surrogate="),
+    (Half, "gradient", "inputs", "factor"),
+    (Captured, "gradient", "w: ", "by position"),
+    (Clips, "gradient", "linear", "Loss scaling"),
+    (StraightThroughUndeclared, "gradient", "derivative 0", "surrogate="),
     (StopsInput, "gradient", "inputs", "captures"),
-    (OpMadeInInit, "numbers", "self.strength", "in call, not in __init__"),
+    (OpMadeInInit, "numbers", "self.strength", "op made in __init__"),
     (PythonCode, "xla", "unsupported operations", "numpy_function"),
     (FixedBatch, "any_batch_size", "fixed batch size", "tf.shape(x)[0]"),
     (MixesBatch, "independent_examples", "first example alone", "skip"),
@@ -385,13 +385,13 @@ BROKEN = [
     (Overflows, "mixed_float16", "inf", "float32"),
     (Unregistered, "saved", "Could not locate class", "register_keras_serializable"),
     (Rounds, "trains", "No gradients provided", "surrogate="),
-    (KeepsTensor, "trains", "run_eagerly", "outside of the layer's weights"),
+    (KeepsTensor, "trains", "run_eagerly", "keep state in weights"),
 ]
 
 
 @pytest.mark.parametrize(("make", "check", "found", "cure"), BROKEN, ids=[row[0].__name__ for row in BROKEN])
 def test_first_failure_is_the_cause(make, check, found, cure):
-    from course_utils.doctor.checks import CHECKS
+    from course_utils.doctor.registry import CHECKS
 
     report = check_layer(make(), X)
     assert not report, report

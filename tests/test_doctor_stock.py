@@ -15,10 +15,21 @@ BY_RANK = {"1D": STEPS, "2D": IMAGE, "3D": VOLUME}
 
 #: Layers that take what their name ends on (1D, 2D, 3D), with their obvious arguments.
 SPATIAL = {
-    "AveragePooling": (2,), "MaxPooling": (), "GlobalAveragePooling": (), "GlobalMaxPooling": (), "Cropping": (), "ZeroPadding": (),
-    "UpSampling": (), "Conv": (2, 2), "ConvTranspose": (2, 2), "DepthwiseConv": (2,), "SeparableConv": (2, 2),
-    "SpatialDropout": (0.5,), "AdaptiveAveragePooling": (2,), "AdaptiveMaxPooling": (2,),
-}  # fmt: skip
+    "AveragePooling": (2,),
+    "MaxPooling": (),
+    "GlobalAveragePooling": (),
+    "GlobalMaxPooling": (),
+    "Cropping": (),
+    "ZeroPadding": (),
+    "UpSampling": (),
+    "Conv": (2, 2),
+    "ConvTranspose": (2, 2),
+    "DepthwiseConv": (2,),
+    "SeparableConv": (2, 2),
+    "SpatialDropout": (0.5,),
+    "AdaptiveAveragePooling": (2,),
+    "AdaptiveMaxPooling": (2,),
+}
 
 #: Every other layer that takes float tensors: a function that makes it, and the shape of its input or inputs.
 OTHERS = {
@@ -73,7 +84,7 @@ OTHERS = {
     "Minimum": (L.Minimum, [FLAT, FLAT]),
     "Multiply": (L.Multiply, [FLAT, FLAT]),
     "Subtract": (L.Subtract, [FLAT, FLAT]),
-}  # fmt: skip
+}
 CASES = OTHERS | {
     f"{name.removesuffix('Transpose')}{rank}{'Transpose' * name.endswith('Transpose')}": (None, shape)
     for name in SPATIAL
@@ -82,28 +93,65 @@ CASES = OTHERS | {
 }
 
 
-#: Image augmentation: random at training; at inference most of it returns its input. It takes images from 0 to 255.
+#: Image augmentation: random at training; at inference most returns its input. It takes images from 0 to 255.
 AUGMENTATION = {
-    "AugMix": {}, "AutoContrast": {}, "ContrastLimitedAdaptiveHistogramEqualization": {}, "CutMix": {}, "Equalization": {},
-    "MixUp": {}, "RandAugment": {}, "RandomBrightness": {"factor": 0.1}, "RandomColorDegeneration": {"factor": 0.1},
-    "RandomColorJitter": {}, "RandomContrast": {"factor": 0.1}, "RandomCrop": {"height": 4, "width": 4},
-    "RandomElasticTransform": {}, "RandomErasing": {}, "RandomFlip": {}, "RandomGaussianBlur": {}, "RandomGrayscale": {},
-    "RandomHue": {"factor": 0.1}, "RandomInvert": {}, "RandomPerspective": {}, "RandomPosterization": {"factor": 4},
-    "RandomRotation": {"factor": 0.1}, "RandomSaturation": {"factor": 0.1}, "RandomSharpness": {"factor": 0.1},
-    "RandomShear": {}, "RandomTranslation": {"height_factor": 0.1, "width_factor": 0.1}, "RandomZoom": {"height_factor": 0.1},
+    "AugMix": {},
+    "AutoContrast": {},
+    "ContrastLimitedAdaptiveHistogramEqualization": {},
+    "CutMix": {},
+    "Equalization": {},
+    "MixUp": {},
+    "RandAugment": {},
+    "RandomBrightness": {"factor": 0.1},
+    "RandomColorDegeneration": {"factor": 0.1},
+    "RandomColorJitter": {},
+    "RandomContrast": {"factor": 0.1},
+    "RandomCrop": {"height": 4, "width": 4},
+    "RandomElasticTransform": {},
+    "RandomErasing": {},
+    "RandomFlip": {},
+    "RandomGaussianBlur": {},
+    "RandomGrayscale": {},
+    "RandomHue": {"factor": 0.1},
+    "RandomInvert": {},
+    "RandomPerspective": {},
+    "RandomPosterization": {"factor": 4},
+    "RandomRotation": {"factor": 0.1},
+    "RandomSaturation": {"factor": 0.1},
+    "RandomSharpness": {"factor": 0.1},
+    "RandomShear": {},
+    "RandomTranslation": {"height_factor": 0.1, "width_factor": 0.1},
+    "RandomZoom": {"height_factor": 0.1},
     "Solarization": {},
-}  # fmt: skip
+}
 
 #: Layers without a float tensor as input, or without a meaning of their own.
 OUTSIDE = {
-    "CategoryEncoding": "integers", "Embedding": "integers", "ReversibleEmbedding": "integers", "Hashing": "integers",
-    "HashedCrossing": "integers", "IntegerLookup": "integers", "StringLookup": "strings", "TextVectorization": "strings",
-    "FlaxLayer": "another framework", "JaxLayer": "another framework", "TorchModuleWrapper": "another framework",
-    "Lambda": "no meaning of its own", "TFSMLayer": "a file", "InputLayer": "no call", "Layer": "abstract", "Wrapper": "abstract", "Pipeline": "a list of layers",
-    "GRUCell": "one step of a layer", "LSTMCell": "one step of a layer", "SimpleRNNCell": "one step of a layer",
-    "StackedRNNCells": "one step of a layer", "MaxNumBoundingBoxes": "bounding boxes",
-    "STFTSpectrogram": "audio", "MelSpectrogram": "audio",
-}  # fmt: skip
+    "CategoryEncoding": "integers",
+    "Embedding": "integers",
+    "ReversibleEmbedding": "integers",
+    "Hashing": "integers",
+    "HashedCrossing": "integers",
+    "IntegerLookup": "integers",
+    "StringLookup": "strings",
+    "TextVectorization": "strings",
+    "FlaxLayer": "another framework",
+    "JaxLayer": "another framework",
+    "TorchModuleWrapper": "another framework",
+    "Lambda": "no meaning of its own",
+    "TFSMLayer": "a file",
+    "InputLayer": "no call",
+    "Layer": "abstract",
+    "Wrapper": "abstract",
+    "Pipeline": "a list of layers",
+    "GRUCell": "one step of a layer",
+    "LSTMCell": "one step of a layer",
+    "SimpleRNNCell": "one step of a layer",
+    "StackedRNNCells": "one step of a layer",
+    "MaxNumBoundingBoxes": "bounding boxes",
+    "STFTSpectrogram": "audio",
+    "MelSpectrogram": "audio",
+}
 
 
 def draw(shape):
@@ -122,10 +170,7 @@ def make_and_feed(name):
             {"training": False} if "training" in inspect.signature(layer.call).parameters else {},
         )
     make, shape = CASES[name]
-    if make is None:
-        layer = getattr(L, name)(*SPATIAL[re.sub(r"[123]D", "", name)])
-    else:
-        layer = make()
+    layer = make() if make else getattr(L, name)(*SPATIAL[re.sub(r"[123]D", "", name)])
     shape, kwargs = shape if isinstance(shape, tuple) and isinstance(shape[0], tuple) else (shape, {})
     return layer, draw(shape), {key: draw(value) for key, value in kwargs.items()}
 

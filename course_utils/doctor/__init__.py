@@ -12,8 +12,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from course_utils.doctor.checks import ALSO, CHECKS
+from course_utils.doctor import checks, usage_checks  # noqa: F401 (they fill the registry, in this order)
 from course_utils.doctor.findings import Note, Problem, explain
+from course_utils.doctor.registry import ALSO, CHECKS
 from course_utils.doctor.subject import Subject, holds_tensors
 from course_utils.report import Report
 
@@ -26,7 +27,7 @@ def check_layer(layer, inputs, *, call_kwargs=None, skip=(), also=(), **gradient
     """Call, differentiate, trace, compile, save, reload and train `layer`, and compare the results.
 
     The checks, by the names that `skip` takes:
-    `runs`, `deterministic`, `tracked` (every variable is trained and saved), `config`, `shapes` (of gradients),
+    `runs`, `deterministic`, `tracked` (variables are trained and saved), `config`, `shapes` (of gradients),
     `tf_function`, `outer_tape` (a tape outside of a tf.function), `gradient` (by `check_gradient`), `numbers`
     (Python numbers as attributes), `xla`, `any_batch_size`, `independent_examples`, `mixed_float16`,
     `mixed_bfloat16`, `loss_scale`, `saved` (`.keras`), `trains` (two steps, compiled and with `run_eagerly`),
@@ -38,18 +39,18 @@ def check_layer(layer, inputs, *, call_kwargs=None, skip=(), also=(), **gradient
     the layer traces itself; a captured tensor that belongs to neither the inputs nor the layer.
 
     Args:
-        layer: A `keras.layers.Layer`. An unbuilt one is built. Its variables, the random state of Python, NumPy
-            and TensorFlow and the dtype policy are afterwards as they were.
-        inputs: What the layer is called with: a tensor or array of shape (batch, ...) with two examples or more,
-            or a list, tuple or dict of them. Floats are cast to the dtype of the layer's weights.
-        call_kwargs: Dict of further arguments of the call: `{"training": True}`, `{"mask": mask}`. Tensors among
-            them are batches too.
+        layer: A `keras.layers.Layer`. An unbuilt one is built. Its variables, the random state of Python,
+            NumPy and TensorFlow and the dtype policy are afterwards as they were.
+        inputs: What the layer is called with: a tensor or array of shape (batch, ...) with two examples or
+            more, or a list, tuple or dict of them. Floats are cast to the dtype of the layer's weights.
+        call_kwargs: Dict of further arguments of the call: `{"training": True}`, `{"mask": mask}`. Tensors
+            among them are batches too.
         skip: Names of checks to leave out.
         also: Names of checks that take seconds more: `"saved_model"` exports the layer, loads it in a fresh
             Python process and compares the gradient there.
-        **gradient_options: `surrogate`, `backward`, `order`, `rtol`, `seed` of `check_gradient`. A surrogate takes
-            `inputs` as the layer does, and the tensors of `call_kwargs` by name; `backward` takes `dy` and each
-            floating-point tensor, and returns their gradients, then those of the trainable weights.
+        **gradient_options: `surrogate`, `backward`, `order`, `rtol`, `seed` of `check_gradient`. A surrogate
+            takes `inputs` as the layer does, and the tensors of `call_kwargs` by name; `backward` takes `dy`
+            and each floating-point tensor, and returns their gradients, then those of the trainable weights.
 
     Returns:
         Report, true when nothing failed. Read it from the top: the first failure is the cause.
@@ -89,14 +90,12 @@ def _make(name, check, subject, report) -> None:
     except Exception as error:  # whatever TensorFlow, Keras and the layer raise is a finding
         problem = error if isinstance(error, Problem) else explain(error)
         report.add(False, check.title, problem.detail, cure=problem.cure or check.cure)
-        subject.failed[name] = check.title
+        subject.failed[name] = name
 
 
 def _names(argument, names, known) -> list[str]:
     if isinstance(names, str) or not all(isinstance(name, str) for name in names):
-        raise TypeError(
-            f"{argument} must be a sequence of names, such as {argument}=({next(iter(known))!r},), not {names!r}"
-        )
+        raise TypeError(f"{argument} must be a sequence of names, as ({next(iter(known))!r},), not {names!r}")
     for name in names:
         if name not in known:
             raise ValueError(f"{argument}: unknown check {name!r}; known are {', '.join(known)}")
@@ -112,7 +111,7 @@ def _check_layer_argument(layer, call_kwargs) -> None:
         )
     if not isinstance(layer, keras.layers.Layer):
         raise TypeError(
-            f"layer must be a keras.layers.Layer, not {type(layer).__name__}; for a function use check_gradient"
+            f"layer must be a keras.layers.Layer, not {type(layer).__name__}; check_gradient takes ops"
         )
     if not isinstance(call_kwargs, dict):
         raise TypeError(f"call_kwargs must be a dict, not {type(call_kwargs).__name__}")

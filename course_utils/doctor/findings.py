@@ -11,20 +11,20 @@ _PAIR = "return (output, grad) from the decorated function"
 _STATIC = "the batch size is unknown in fit: use tf.shape(x)[0], not x.shape[0]"
 #: A part of an error's message, and what to do about it.
 CURES = {
-    "must accept keyword argument 'variables'": "pass the weight as a positional argument, tf.convert_to_tensor(self.w); "
+    "must accept keyword argument 'variables'": "pass the weight by position: tf.convert_to_tensor(self.w); "
     "or take variables=None in grad and return (input_gradients, [one gradient per variable])",
-    "Must return gradient for each variable": "return (input_gradients, [one gradient per variable]) from grad",
-    "supports keywords arguments only when eager": "pass tensors to the op by position (by keyword, eager silently "
-    "drops the custom gradient), and decorate an inner function, not `call`, which Keras calls with keywords",
+    "Must return gradient for each variable": "return (input_gradients, [one per variable]) from grad",
+    "supports keywords arguments only when eager": "pass tensors by position (by keyword, eager "
+    "silently drops the custom gradient); decorate an inner function, not `call`: Keras passes keywords",
     "gradients, but returned": _COUNT,
     "returned too few gradients": _COUNT,
     "unsupported callable": _PAIR,
     "too many values to unpack": _PAIR,
-    "as a Python": "use tf.where or tf.cond for values; bind Python options in a closure, not as arguments of the op",
+    "as a Python": "use tf.where or tf.cond for values; bind Python options in a closure, not as arguments",
     "has no attribute 'numpy'": "use TensorFlow ops: in a graph a tensor has no value yet",
-    "has no attribute 'name'": "return tensors from grad, such as tf.ones_like(x): no Python or NumPy numbers",
+    "has no attribute 'name'": "return tensors from grad, as tf.ones_like(x): no Python or NumPy numbers",
     "calculated input gradient": "end grad with the shape of its input",
-    "Detected unsupported operations": "replace numpy_function, py_function and tf.print: XLA can't compile them",
+    "Detected unsupported operations": "replace numpy_function, py_function, tf.print: XLA can't compile it",
     "does not match type": _DTYPE,
     "was expected to be a": _DTYPE,
     "None values not supported": _STATIC,
@@ -36,7 +36,7 @@ CURES = {
 }
 
 
-class Problem(Exception):  # noqa: N818: it becomes a line of the report
+class Problem(Exception):  # noqa: N818
     """What a check found: `detail`, and `cure` where the check knows better than its standing cure."""
 
     def __init__(self, detail: str, cure: str = ""):
@@ -49,11 +49,14 @@ class Note(Problem):
 
 
 def explain(error: Exception) -> Problem:
-    """Tell an error that the layer, TensorFlow or Keras raised in one line, with the cure if it is a known one."""
+    """Tell in one line an error that the layer, TensorFlow or Keras raised, with its cure if known."""
     text = str(error).replace("\x1b[1m", "").replace("\x1b[0m", "").split("Arguments received by")[0]
     part = next((part for part in CURES if part in text), None)
     lines = [line.strip() for line in text.splitlines() if line.strip()] or [""]
-    told = next((line for line in lines if part and part in line), lines[-1 if "in user code" in text else 0])
+    told = next(
+        (line for line in lines if part and part in line),
+        lines[-1 if "in user code" in text or "Traceback" in text else 0],
+    )
     for opening in ("Error encountered: ", "call(). "):
         told = told.split(opening)[-1]
     prefix = "" if told.startswith(type(error).__name__) else f"{type(error).__name__}: "
@@ -61,7 +64,7 @@ def explain(error: Exception) -> Problem:
 
 
 def difference(before, after, rtol: float, floor: float = 0.0) -> str:
-    """Return how the tensor `after` differs from `before`, relative to the largest value; "" when it does not."""
+    """Return how the tensor `after` differs from `before`, relative to the largest value; "" if not."""
     if before is None or after is None:
         return "" if before is after else "is lost (None)" if after is None else "appeared (was None)"
     a, b = (np.asarray(tf.cast(tensor, tf.float64)) for tensor in (before, after))

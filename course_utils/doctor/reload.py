@@ -17,7 +17,7 @@ def main(folder: pathlib.Path) -> None:
     model = tf.saved_model.load(str(folder / "model"))
     with tf.GradientTape() as tape:
         tape.watch([leaf for leaf in leaves if leaf.dtype.is_floating])
-        outputs = tf.nest.flatten(model.serve(leaves if len(leaves) > 1 else leaves[0]))
+        outputs = tf.nest.flatten(model.serve(leaves))
         losses = [
             tf.reduce_sum(tf.cast(y, tf.float64) * given[f"dy{i}"])
             for i, y in enumerate(outputs)

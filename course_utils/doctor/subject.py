@@ -22,8 +22,9 @@ GRADIENT = "the gradient of "
 class Subject:
     """A layer with the batch that it is called on.
 
-    `leaves` are the tensors of inputs and keyword arguments, one after the other; `floats` are the positions of those
-    that have gradients. An *outcome* lists the outputs, the gradients of the floats and of the trainable weights.
+    `leaves` are the tensors of inputs and keyword arguments, one after the other; `floats` are the positions
+    of those that have gradients. An *outcome* lists the outputs, then the gradients of the floats, then those
+    of the trainable weights.
     """
 
     def __init__(self, layer, inputs, call_kwargs, options):
@@ -60,29 +61,30 @@ class Subject:
         return keras.tree.pack_sequence_as(self.structure, list(leaves))
 
     def call(self, layer, leaves, **changes) -> list:
-        """Call `layer` on `leaves` as the caller would, or a model on the list; return the list of outputs."""
+        """Call `layer` as the caller would, or a model; return the outputs and put back the state."""
+        state = [(v, tf.identity(v.value)) for v in layer.non_trainable_variables]
         if isinstance(layer, keras.Model):
-            return keras.tree.flatten(layer(list(leaves)))
-        inputs, tensors = self.pack(leaves)
-        outputs = layer(inputs, **{**self.constants, **tensors, **changes})
+            outputs = layer(list(leaves))
+        else:
+            inputs, tensors = self.pack(leaves)
+            outputs = layer(inputs, **{**self.constants, **tensors, **changes})
+        for variable, value in state:
+            variable.assign(value)
         return [output for output in keras.tree.flatten(outputs) if output is not None]
 
     def outcome(self, layer, leaves=None, call=None, scale=1.0) -> list:
-        """Return outputs and gradients for one fixed random upstream gradient; the layer's state is put back."""
+        """Return outputs and gradients for a fixed random upstream gradient."""
         leaves = list(self.leaves if leaves is None else leaves)
-        state = [(v, tf.identity(v.value)) for v in layer.non_trainable_variables]
         watched = [leaves[i] for i in self.floats]
         with tf.GradientTape() as tape:
             tape.watch(watched)
             outputs = (call or self.call)(layer, leaves)
             losses = [scale * self._loss(i, y) for i, y in enumerate(outputs) if y.dtype.is_floating]
         gradients = tape.gradient(losses, [*watched, *(v.value for v in layer.trainable_variables)])
-        for variable, value in state:
-            variable.assign(value)
         return [*outputs, *(None if g is None else tf.convert_to_tensor(g) for g in gradients)]
 
     def _loss(self, i, y):
-        """Sum output `i` with random weights, which are its upstream gradient; a graph may not know its shape."""
+        """Sum output `i` with random weights, its upstream gradient; a graph may not know its shape."""
         if i not in self.upstream:
             self.upstream[i] = np.random.default_rng([2024, i]).standard_normal(y.shape)
         dy = self.upstream[i][: y.shape[0]] if y.shape.rank else self.upstream[i]
@@ -142,8 +144,16 @@ class Subject:
                     f"{'the outputs agree, but ' if label.startswith(GRADIENT) else ''}{label} {found}"
                 )
 
+    def agrees(self, outcome) -> bool:
+        """Whether an outcome is that of the layer."""
+        try:
+            self.compare(self.reference, outcome)
+        except Problem:
+            return False
+        return True
+
     def clone(self, policy=None, **changes):
-        """Return a new layer with this one's config and weights, under another dtype policy or with `changes`."""
+        """Return a new layer of the same config and weights, under another policy or with `changes`."""
         before, config = keras.config.dtype_policy(), {**self.layer.get_config(), **changes}
         try:
             if policy:  # the global one is for sublayers that are made in `__init__`
@@ -178,7 +188,7 @@ def holds_tensors(value) -> bool:
 
 
 def raw_variables(layer, seen=None) -> list[tf.Variable]:
-    """Return each `tf.Variable` that hangs on a layer or its sublayers as an attribute, in a list or in a dict."""
+    """Return each `tf.Variable` that is an attribute of a layer or its sublayers, or in a list or dict."""
     seen, found = {id(layer)} if seen is None else seen, []
     for value in (leaf for attribute in vars(layer).values() for leaf in keras.tree.flatten(attribute)):
         if isinstance(value, tf.Variable | keras.layers.Layer) and id(value) not in seen:
