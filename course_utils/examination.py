@@ -69,6 +69,14 @@ class Point:
     vectors: list | None = None  # the gradients as flat vectors, zeros for None
 
 
+def _rounding(x, wide) -> float:
+    """Return what rounding leaves of a gradient by `x` that is lost among larger terms, or saturated to 0."""
+    products = [flat(d) * flat(y) for d, y in zip(tf.nest.flatten(wide.dy), wide.y, strict=True)]
+    size = np.linalg.norm(np.nan_to_num(np.concatenate(products), posinf=0, neginf=0))
+    factor = 100 if x.dtype.size > 2 else 10  # half precision has no digits to give away
+    return factor * diagnosis.epsilon(x) * size / max(np.sqrt(np.mean(flat(x) ** 2)), 1e-30)
+
+
 @dataclasses.dataclass
 class Examination:
     """One op under test; its inputs are the leaves of those that were given."""
@@ -196,6 +204,7 @@ class Examination:
                 with np.errstate(over="ignore", invalid="ignore"):
                     held = want[i].astype(x.dtype.real_dtype.as_numpy_dtype).astype(np.float64)
                     noise = np.nan_to_num(10 * np.abs(other[i] - want[i]), posinf=0)
+                    noise += _rounding(x, wide)
                 self._settle(
                     f"{self.names[i]} in {x.dtype.name}",
                     i,
@@ -301,7 +310,8 @@ class Examination:
         nearby = self._moved(i, xs, target, x + 1e-6 * unit * self.rng.standard_normal(x.shape))
         eps = max(resolution(*map(flat, tf.nest.flatten(nearby))), resolution(g))
         dtype = "float32" if eps > 1e-9 else "float64"
-        size = np.linalg.norm(products(np.zeros_like(x)))
+        # Rounding of the output, and of the input as far as the output depends on it.
+        size = np.linalg.norm(products(np.zeros_like(x))) + np.linalg.norm(np.nan_to_num(g * x))
         return Numerical(lambda move: products(move).sum(), x, size, eps, self.rtol or RTOL[dtype], self.rng)
 
     def _moved(self, i, xs, target, vector):

@@ -133,12 +133,24 @@ class Numerical:
         self.loss, self.x, self.rtol, self.rng = loss, x, rtol, rng
         self.unit = np.maximum(1, np.abs(x))
         self.steps = np.cbrt(eps) / np.array([1, 8, 64])
-        self.rounding = 10 * eps * size
         self.open = np.ones(x.shape, bool)  # elements that have a derivative, as far as is known
+        # Noise counts up to a point, as the error bar does: an op that is all noise must not pass anything.
+        self.rounding = max(10 * eps * size, min(8 * self._noise(), 1e5 * eps * size))
         self.notes = []
 
     def _direction(self):
         return self.rng.standard_normal(self.x.shape) * self.unit * self.open
+
+    def _noise(self):
+        """Return the rounding that shows in the loss, larger than usual where terms cancel inside the op.
+
+        So near to x the loss bends only at a kink, and then twice as far away by twice as much.
+        """
+        near, middle, found = self.steps[0] * 1e-8, self.loss(np.zeros_like(self.x)), []
+        for d in (self._direction() for _ in range(4)):
+            bends = [self.loss(t * d) + self.loss(-t * d) - 2 * middle for t in (near, 2 * near)]
+            found.append(abs(bends[1] - 2 * bends[0]))
+        return np.nan_to_num(max(found))
 
     def _measure(self, d, steps):
         return [(h, *slope(lambda t: self.loss(t * d), h)) for h in steps]

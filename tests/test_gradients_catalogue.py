@@ -329,6 +329,10 @@ stock("conv", lambda x, k: tf.nn.conv2d(x, k, 1, "SAME"), normal(2, 6, 6, 2), no
 stock("cholesky", lambda a: tf.linalg.cholesky(a @ tf.transpose(a) + tf.eye(4, dtype=a.dtype)), normal(4, 4))
 stock("scalar", lambda x: x * x, 3.0)
 stock("norm_times_x", lambda x: x * tf.norm(x), normal(10))
+stock("saturated_in_float32", tf.sigmoid, np.array([-100, -60, 1, 60, 100], "float32"))
+stock("constant_in_exact_arithmetic", lambda x: tf.reduce_sum(tf.nn.softmax(x)), normal(6, dtype="float32"))
+stock("cancellation", lambda x: (x + 1e4) - 1e4, normal(20, dtype="float32"))
+stock("cancellation_in_float64", lambda x: (x + 1e4) - 1e4, normal(20))
 
 
 def checked(make, seed, **options):
@@ -351,6 +355,15 @@ def test_broken_gradient_is_caught_with_its_cause(make, phrase, options):
 def test_correct_gradient_passes(make):
     for seed in SEEDS:
         report = checked(make, seed)
+        assert report, report
+
+
+@pytest.mark.parametrize("op", [lambda x: tf.tanh(50 * x), lambda x: tf.sigmoid(100 * x), tf.nn.softplus])
+def test_correct_second_order_passes(op):
+    for seed in SEEDS:
+        report = check_gradient(
+            op, normal(20, dtype="float32")(np.random.default_rng([7, seed])), order=2, seed=seed
+        )
         assert report, report
 
 
