@@ -183,9 +183,12 @@ def stock_layers():
 #: All three dimensions share one class; tracing its loops takes most of the time.
 SHORT = {"ConvLSTM2D": ("xla", "outer_tape", "trains"), "ConvLSTM3D": ("xla", "outer_tape", "trains")}
 
-#: Layers that fail, each for a reason that is its own: the line of the report that says so.
+#: Layers that fail for a reason of their own: the first failing line says it.
 EXEMPT = {
-    "RandomShear": ("Is the same under XLA", "unsupported operations"),
+    # It changes the symbolic input in place, so Keras can't put it into a functional model.
+    "Equalization": ("Takes any batch size", "is part of a cycle"),
+    # It returns float32 whatever its dtype policy is.
+    "RandomCrop": ("Works in mixed_float16", "the output is float32, not float16"),
 }
 
 
@@ -193,7 +196,7 @@ def test_every_layer_is_listed():
     assert stock_layers() == set(CASES) | set(AUGMENTATION) | set(OUTSIDE)
 
 
-@pytest.mark.parametrize("name", sorted(set(CASES) | set(AUGMENTATION) - set(EXEMPT)))
+@pytest.mark.parametrize("name", sorted((set(CASES) | set(AUGMENTATION)) - set(EXEMPT)))
 def test_stock_layer_passes(name):
     layer, inputs, call_kwargs = make_and_feed(name)
     skip = SHORT.get(name, ("xla", "trains") if name in AUGMENTATION else ())
@@ -210,8 +213,9 @@ def test_exempt_layer_fails_for_its_own_reason(name):
     assert words in first.detail
 
 
-def test_random_augmentation_is_told():
-    """At training its random numbers come from a generator that is no weight of the layer."""
+def test_random_layer_is_not_compared_where_its_numbers_differ():
     images = make_and_feed("RandomFlip")[1]
-    report = check_layer(L.RandomFlip(), images, call_kwargs={"training": True})
-    assert [check.name for check in report.failures] == ["Gives the same result twice"]
+    report = check_layer(L.RandomFlip(seed=1), images, call_kwargs={"training": True})
+    assert report, str(report)
+    told = {note.name: note.detail for note in report.notes}
+    assert told["Works in mixed_float16"] == "left out, the layer draws random numbers"
