@@ -37,8 +37,8 @@ def squares(n: int = 256, features: int = 2, *, noise: float = 0.05, seed: int =
 def rotated_moons(n: int = 300, angle: float = 35.0, *, noise: float = 0.1, seed: int = 0):
     """Make two domains of one task: two interleaved half circles, and the same rotated about their middle.
 
-    The task of Ganin et al. (2016, "Domain-Adversarial Training of Neural Networks", section 5.1), where a model
-    learns from the labels of the source domain and is used on the target domain.
+    The task of Ganin et al. (2016, "Domain-Adversarial Training of Neural Networks", section 5.1), where a
+    model learns from the labels of the source domain and is used on the target domain.
 
     Args:
         n: How many points each domain has, 2 or more; half of them in each class.
