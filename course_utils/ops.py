@@ -180,7 +180,7 @@ def scale_gradient(x, factor):
     @tf.custom_gradient
     def op(x):
         def grad(dy):
-            return factor * tf.convert_to_tensor(dy)
+            return factor * dy
 
         return tf.identity(x), grad
 
