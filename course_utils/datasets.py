@@ -34,6 +34,45 @@ def squares(n: int = 256, features: int = 2, *, noise: float = 0.05, seed: int =
     return x.astype("float32"), y.astype("float32")
 
 
+def rotated_moons(n: int = 300, angle: float = 35.0, *, noise: float = 0.1, seed: int = 0):
+    """Make two domains of one task: two interleaved half circles, and the same rotated about their middle.
+
+    The task of Ganin et al. (2016, "Domain-Adversarial Training of Neural Networks", section 5.1), where a
+    model learns from the labels of the source domain and is used on the target domain.
+
+    Args:
+        n: How many points each domain has, 2 or more; half of them in each class.
+        angle: By how many degrees the target domain is rotated, counterclockwise.
+        noise: Standard deviation of the noise on both features, 0 or more; a half circle has radius 1.
+        seed: The same seed gives the same points; the domains have different points.
+
+    Returns:
+        `(x, y), (target_x, target_y)`: float32 arrays of shapes `(n, 2)` and `(n, 1)`; labels are 0 or 1.
+
+    Raises:
+        ValueError: `n` is below 2, or `noise` is negative.
+
+    Example:
+        >>> (x, y), (target_x, target_y) = rotated_moons(n=4)
+        >>> x.shape, target_y.ravel().tolist()
+        ((4, 2), [0.0, 0.0, 1.0, 1.0])
+    """
+    _at_least("n", n, 2)
+    _at_least("noise", noise, 0)
+    rng = np.random.default_rng(seed)
+    turn = np.radians(angle)
+    rotation = np.array([[np.cos(turn), np.sin(turn)], [-np.sin(turn), np.cos(turn)]])
+    domains = []
+    for matrix in (np.eye(2), rotation):
+        y = np.repeat([0.0, 1.0], [n - n // 2, n // 2])
+        along = rng.uniform(0, np.pi, n)
+        side = 1 - 2 * y  # the second half circle is the first, turned by 180 degrees and moved
+        x = np.stack([side * (np.cos(along) - 0.5), side * (np.sin(along) - 0.25)], axis=1)
+        x = (x + noise * rng.standard_normal((n, 2))) @ matrix
+        domains.append((x.astype("float32"), y[:, None].astype("float32")))
+    return tuple(domains)
+
+
 def _at_least(name: str, value, low) -> None:
     if not value >= low:
         raise ValueError(f"{name} is {value}: give {low} or more")

@@ -14,6 +14,18 @@ LAYERS = {
         {"bound": -1.0},
         "bound is -1.0",
     ),
+    "ClipGradient": (lambda **kw: layers.ClipGradient(0.3, **kw), {"bound": 0}, "bound is 0"),
+    "ClipGradientByNorm": (
+        lambda **kw: layers.ClipGradientByNorm(0.3, axis=(-1,), **kw),
+        {"bound": "1"},
+        "bound is '1'",
+    ),
+    "ScaleGradient": (lambda **kw: layers.ScaleGradient(0.1, **kw), {"factor": np.inf}, "factor is inf"),
+    "GradientReversal": (
+        lambda **kw: layers.GradientReversal(0.4, **kw),
+        {"strength": -1},
+        "strength is -1: give a finite number of 0 or more",
+    ),
 }
 
 
@@ -91,3 +103,55 @@ def test_square_layer_clips_by_its_bound(x):
 def test_square_layer_wants_a_number(bound):
     with pytest.raises(ValueError, match="give a positive number"):
         layers.CustomSquareLayer(bound)
+
+
+@pytest.mark.parametrize(
+    ("layer", "backward"),
+    [
+        (layers.ClipGradient(0.3), lambda dy: np.clip(dy, -0.3, 0.3)),
+        (layers.ClipGradientByNorm(0.3), lambda dy: dy * 0.3 / np.linalg.norm(dy)),
+        (
+            layers.ClipGradientByNorm(0.3, axis=-1),
+            lambda dy: dy * np.minimum(1, 0.3 / np.linalg.norm(dy, axis=-1, keepdims=True)),
+        ),
+        (layers.ScaleGradient(-0.1), lambda dy: -0.1 * dy),
+        (layers.GradientReversal(0.4), lambda dy: -0.4 * dy),
+    ],
+    ids=lambda value: getattr(value, "name", ""),
+)
+def test_layer_gives_inputs_back_and_reshapes_the_gradient(layer, backward, x):
+    dy = np.random.default_rng(3).standard_normal(x.shape)
+    np.testing.assert_array_equal(layer(x), x)
+    np.testing.assert_allclose(gradient(layer, x), backward(dy), rtol=1e-5)
+
+
+class TestGradientReversal:
+    def test_strength_is_a_weight_that_nobody_trains(self, x):
+        layer = layers.GradientReversal(0.5)
+        layer(x)
+        assert layer.trainable_weights == []
+        assert [w.path.split("/")[-1] for w in layer.non_trainable_weights] == ["strength"]
+
+    @pytest.mark.parametrize("jit", [False, True])
+    def test_a_schedule_reaches_a_model_that_is_traced(self, x, jit):
+        layer, traces = layers.GradientReversal(1.0), []
+
+        @tf.function(jit_compile=jit)
+        def traced(x):
+            traces.append(1)
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                y = layer(x)
+            return tape.gradient(y, x)[0, 0]
+
+        first = float(traced(tf.constant(x)))
+        layer.strength.assign(0.25)
+        assert (first, float(traced(tf.constant(x))), len(traces)) == (-1.0, -0.25, 1)
+
+    def test_changed_strength_is_saved_with_the_weights(self, x, tmp_path):
+        model = keras.Sequential([keras.Input((4,)), layers.GradientReversal(1.0)])
+        model.layers[0].strength.assign(0.25)
+        model.save(tmp_path / "model.keras")
+        again = keras.saving.load_model(tmp_path / "model.keras")
+        assert float(again.layers[0].strength) == 0.25
+        np.testing.assert_array_equal(gradient(again, x), gradient(model, x))
