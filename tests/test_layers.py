@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from course_utils import layers
+from course_utils import datasets, layers
 
 #: A layer with options that differ from the defaults, and a bad option with the words of its error.
 LAYERS = {
@@ -25,6 +25,13 @@ LAYERS = {
         lambda **kw: layers.GradientReversal(0.4, **kw),
         {"strength": -1},
         "strength is -1: give a finite number of 0 or more",
+    ),
+    "LSQDense": (
+        lambda **kw: layers.LSQDense(
+            3, bits=3, activation="tanh", kernel_initializer=keras.initializers.GlorotUniform(seed=4), **kw
+        ),
+        {"units": 2, "bits": 1},
+        "bits is 1",
     ),
 }
 
@@ -155,3 +162,78 @@ class TestGradientReversal:
         again = keras.saving.load_model(tmp_path / "model.keras")
         assert float(again.layers[0].strength) == 0.25
         np.testing.assert_array_equal(gradient(again, x), gradient(model, x))
+
+
+class TestLSQDense:
+    @pytest.fixture
+    def built(self):
+        """Give a layer for 16 features and the data of a linear map with the step 0.37."""
+        x, y, _ = datasets.linear_on_grid()
+        layer = layers.LSQDense(1, bits=3, use_bias=False)
+        layer.build((None, 16))
+        return layer, tf.constant(x), y
+
+    def test_outputs_come_from_the_levels_of_the_kernel(self, x):
+        layer = LAYERS["LSQDense"][0]()
+        layer.build((6, 4))
+        step, kernel = 0.21, np.random.default_rng(5).standard_normal((4, 3))
+        layer.step.assign(step)
+        layer.kernel.assign(kernel)
+        layer.bias.assign(np.arange(3.0))
+        want = np.tanh(x @ (step * np.clip(np.round(kernel / step), -4, 3)) + np.arange(3.0))
+        np.testing.assert_allclose(layer(x), want, rtol=1e-4, atol=1e-5)
+
+    def test_kernel_and_step_get_the_paper_s_gradients(self, built):
+        layer, x, _ = built
+        layer.step.assign(0.1)
+        with tf.GradientTape() as tape:
+            y = layer(x)
+        dy = tf.constant(np.random.default_rng(6).standard_normal(y.shape), y.dtype)
+        dkernel, dstep = tape.gradient(y, [layer.kernel.value, layer.step.value], output_gradients=dy)
+        upstream, ratio = x.numpy().T @ dy.numpy(), layer.kernel.numpy() / 0.1
+        inside = (ratio > -4) & (ratio < 3)
+        assert 0 < inside.sum() < inside.size
+        np.testing.assert_allclose(dkernel, upstream * inside, rtol=1e-4, atol=1e-4)
+        local = np.where(inside, np.round(ratio) - ratio, np.clip(ratio, -4, 3))
+        np.testing.assert_allclose(dstep, (upstream * local).sum() / np.sqrt(16 * 3), rtol=1e-3)
+
+    def test_starts_at_the_paper_s_step_and_again_on_reset(self, built):
+        layer, *_ = built
+        for _ in range(2):
+            want = 2 * np.abs(layer.kernel.numpy()).mean() / np.sqrt(3)
+            np.testing.assert_allclose(layer.step.numpy(), want, rtol=1e-6)
+            layer.kernel.assign(5 * layer.kernel)
+            layer.reset_step()
+
+    def test_finds_the_step_in_fit(self, built):
+        layer, x, y = built
+        layer.kernel.assign(np.linalg.lstsq(x.numpy(), y, rcond=None)[0])
+        layer.reset_step()
+        before = float(layer.step)
+        model = keras.Sequential([keras.Input((16,)), layer])
+        keras.utils.set_random_seed(0)
+        model.compile(keras.optimizers.Adam(0.01), "mse")
+        model.fit(x, y, epochs=25, verbose=0)
+        assert before > 0.8
+        assert abs(float(layer.step) - 0.37) < 0.03
+
+    def test_training_keeps_the_step_positive(self, built):
+        layer, *_ = built
+        keras.optimizers.SGD(1.0).apply([tf.constant(100.0)], [layer.step])
+        assert float(layer.step) == pytest.approx(1e-6)
+
+    def test_first_call_inside_a_graph(self, x):
+        layer = LAYERS["LSQDense"][0]()
+        assert tf.function(lambda x: layer(x))(x).shape == (6, 3)
+        assert float(layer.step) > 0
+
+    def test_mixed_precision_keeps_kernel_and_step_in_float32(self, x):
+        layer = LAYERS["LSQDense"][0](dtype="mixed_float16")
+        with tf.GradientTape() as tape:
+            y = layer(tf.cast(x, tf.float16))
+        gradients = tape.gradient(y, [layer.kernel.value, layer.step.value])
+        assert [g.dtype for g in gradients] == [tf.float32, tf.float32]
+
+    def test_refuses_units_that_are_no_number(self):
+        with pytest.raises(ValueError, match=r"units is 2.0: give an integer of 1 or more"):
+            layers.LSQDense(2.0)
