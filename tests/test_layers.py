@@ -33,6 +33,11 @@ LAYERS = {
         {"units": 2, "bits": 1},
         "bits is 1",
     ),
+    "QuantizeLayer": (
+        lambda **kw: layers.QuantizeLayer(bits=3, step=0.5, window=1.5, **kw),
+        {"bits": 1},
+        "bits is 1",
+    ),
 }
 
 
@@ -237,3 +242,32 @@ class TestLSQDense:
     def test_refuses_units_that_are_no_number(self):
         with pytest.raises(ValueError, match=r"units is 2.0: give an integer of 1 or more"):
             layers.LSQDense(2.0)
+
+
+def test_quantize_layer_uses_all_its_options(x):
+    dy = np.random.default_rng(3).standard_normal(x.shape)
+    for bits, step, window in ((2, 0.5, 1.0), (3, 0.25, 2.0)):
+        low, high = -(2 ** (bits - 1)) * step, (2 ** (bits - 1) - 1) * step
+        layer = layers.QuantizeLayer(bits, step, window)
+        np.testing.assert_allclose(layer(x), np.clip(np.rint(x / step) * step, low, high))
+        passed = (x >= low * window) & (x <= high * window)
+        np.testing.assert_allclose(gradient(layer, x), dy * passed, rtol=1e-5)
+
+
+def test_plain_quantize_layer_survives_its_config():
+    layer = layers.QuantizeLayer(window=np.inf)
+    assert type(layer).from_config(layer.get_config()).window == np.inf
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"bits": 2.5}, "bits is 2.5: give an integer from 2 to 16"),
+        ({"step": 0}, "step is 0: give a positive number"),
+        ({"step": "1"}, "step is '1': give a positive number"),
+        ({"window": -1.0}, "window is -1.0: give a positive number"),
+    ],
+)
+def test_quantize_layer_refuses_options(options, words):
+    with pytest.raises(ValueError, match=words):
+        layers.QuantizeLayer(**options)
