@@ -1,4 +1,4 @@
-"""Data sets: what the points are, and bad input."""
+"""The points of the two moons, and bad input."""
 
 import numpy as np
 import pytest
