@@ -144,12 +144,13 @@ class Numerical:
     def _noise(self):
         """Return the rounding that shows in the loss, larger than usual where terms cancel inside the op.
 
-        So near to x the loss bends only at a kink, and then twice as far away by twice as much.
+        So near to x and on one side of it the loss is a straight line, even where x is a kink: what a third
+        difference leaves is rounding.
         """
-        near, middle, found = self.steps[0] * 1e-8, self.loss(np.zeros_like(self.x)), []
+        near, start, found = self.steps[0] * 1e-6, self.loss(np.zeros_like(self.x)), []
         for d in (self._direction() for _ in range(4)):
-            bends = [self.loss(t * d) + self.loss(-t * d) - 2 * middle for t in (near, 2 * near)]
-            found.append(abs(bends[1] - 2 * bends[0]))
+            one, two, three = (self.loss(n * near * d) for n in (1, 2, 3))
+            found.append(abs(three - 3 * two + 3 * one - start))
         return np.nan_to_num(max(found))
 
     def _measure(self, d, steps):

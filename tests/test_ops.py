@@ -92,7 +92,7 @@ def test_output_and_gradient(name, batch, dtype, mode):
 
 
 def test_every_public_op_is_in_the_table():
-    public = {n for n, f in vars(ops).items() if callable(f) and f.__module__ == ops.__name__ and n[0] != "_"}
+    public = {n for n, f in vars(ops).items() if callable(f) and f.__module__.startswith(ops.__name__)}
     assert public == set(OPS)
 
 
@@ -112,6 +112,21 @@ class TestSquareWithClippedGrad:
         before = float(gradient(x)[0])
         bound.assign(2.0)
         assert (before, float(gradient(x)[0]), len(traces)) == (1.0, 2.0, 1)
+
+    def test_bound_is_no_float32_in_float64(self):
+        x = tf.constant(3.0, tf.float64)
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = ops.square_with_clipped_grad(x, 0.1)
+        assert tape.gradient(y, x).numpy() == 0.1
+
+    def test_bound_may_be_a_trainable_variable_which_gets_no_gradient(self):
+        x, bound = tf.constant(3.0), tf.Variable(2.0)
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = ops.square_with_clipped_grad(x, bound)
+        dx, dbound = tape.gradient(y, [x, bound])
+        assert (float(dx), dbound) == (2.0, None)
 
     def test_takes_the_sparse_upstream_gradient_of_a_gather(self):
         x = tf.constant([[3.0], [0.25]])

@@ -1,0 +1,31 @@
+"""Ops with a backward pass of their own: pure functions of tensors, no Keras.
+
+Every op has the same form. The public function takes the tensor and plain Python options; the decorated
+inner function takes nothing but the tensors that get a gradient, because `tf.custom_gradient` turns every
+positional argument into a tensor in a graph and refuses keyword arguments there.
+
+Ops whose gradient differs from their derivative on purpose say so in their name or in the first line of
+their docstring: such a *pseudo-gradient* is a design decision, not a mistake to be mended.
+"""
+
+from course_utils.ops.exact import safe_norm, square_with_clipped_grad
+from course_utils.ops.signal import clip_gradient, clip_gradient_by_norm, reverse_gradient, scale_gradient
+from course_utils.ops.straight_through import (
+    lsq_quantize,
+    quantize,
+    round_with_identity_grad,
+    sign_with_clipped_grad,
+)
+
+__all__ = [
+    "clip_gradient",
+    "clip_gradient_by_norm",
+    "lsq_quantize",
+    "quantize",
+    "reverse_gradient",
+    "round_with_identity_grad",
+    "safe_norm",
+    "scale_gradient",
+    "sign_with_clipped_grad",
+    "square_with_clipped_grad",
+]
