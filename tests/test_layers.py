@@ -14,6 +14,11 @@ LAYERS = {
         {"bound": -1.0},
         "bound is -1.0",
     ),
+    "GradientProbe": (
+        lambda **kw: layers.GradientProbe(measure="max", **kw),
+        {"measure": "sum"},
+        "measure is 'sum'",
+    ),
 }
 
 
@@ -91,3 +96,13 @@ def test_square_layer_clips_by_its_bound(x):
 def test_square_layer_wants_a_number(bound):
     with pytest.raises(ValueError, match="give a positive number"):
         layers.CustomSquareLayer(bound)
+
+
+def test_probe_holds_the_size_of_the_last_gradient_in_fit():
+    probe = layers.GradientProbe("max")
+    dense = keras.layers.Dense(1, kernel_initializer="ones", use_bias=False)  # it changes nothing either
+    model = keras.Sequential([keras.Input((1,)), dense, probe])
+    model.compile("sgd", "mse")
+    model.fit(np.array([[1.0], [2.0]], "float32"), np.array([[0.0], [-4.0]], "float32"), verbose=0)
+    assert float(probe.upstream) == 6.0  # mean of two squares: (prediction - target), largest 2 + 4
+    assert probe.trainable_variables == []
