@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 
 
@@ -56,3 +57,24 @@ def expected_error(limit: int = 300):
         print(first_sentence(error, limit))
     else:
         raise AssertionError("this block was expected to raise an error, and did not")
+
+
+@contextlib.contextmanager
+def hidden_log():
+    """Hide what TensorFlow's C++ part logs in the block: a line with time and path for each op that fails.
+
+    It goes to the process's standard error, past Python. What Python writes to `sys.stderr` in a notebook is
+    still shown.
+
+    Example:
+        >>> with hidden_log():
+        ...     _ = os.write(2, b"W0000 12:34:56 op_kernel.cc:1858] OP_REQUIRES failed")
+    """
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)

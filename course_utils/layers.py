@@ -352,6 +352,54 @@ class QuantizeLayer(keras.layers.Layer):
         return {**super().get_config(), **options}
 
 
+@keras.saving.register_keras_serializable(package=PACKAGE)
+class GradientProbe(keras.layers.Layer):
+    """Change nothing, and keep the size of the gradient that came back through it (`ops.record_upstream`).
+
+    Put it between two layers of a model: after each training step its weight `upstream` holds the size of
+    the last upstream gradient. The weight is not trained. With a loss scale it sees the scaled gradient.
+
+    Args:
+        measure: `"norm"` for the square root of the sum of squares, `"max"` for the largest absolute value.
+        **kwargs: What every Keras layer takes, such as `name` and `dtype`.
+
+    Raises:
+        ValueError: `measure` is neither of the two.
+
+    Example:
+        >>> probe = GradientProbe()
+        >>> model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3), probe, keras.layers.Dense(1)])
+        >>> model.compile("sgd", "mse")
+        >>> history = model.fit(keras.ops.ones((4, 2)), 9 * keras.ops.ones((4, 1)), verbose=0)
+        >>> float(probe.upstream) > 0
+        True
+    """
+
+    def __init__(self, measure="norm", **kwargs):
+        super().__init__(**kwargs)
+        if measure not in ("norm", "max"):
+            raise ValueError(f"measure is {measure!r}: give 'norm' or 'max'")
+        self.measure = measure
+
+    def build(self, input_shape):
+        """Make the weight that holds the size."""
+        # No autocast: mixed precision would read a float16 copy, to which nothing can be assigned.
+        options = {"trainable": False, "dtype": "float32", "autocast": False}
+        self.upstream = self.add_weight(shape=(), initializer="zeros", name="upstream", **options)
+
+    def call(self, inputs):
+        """Pass a float tensor of any shape on as it is."""
+        return ops.record_upstream(inputs, self.upstream.value, self.measure)
+
+    def compute_output_shape(self, input_shape):
+        """Give the shape of the inputs."""
+        return input_shape
+
+    def get_config(self):
+        """Give the options with which `from_config` makes the same layer again."""
+        return {**super().get_config(), "measure": self.measure}
+
+
 def _number(name: str, value, *, low: float = -math.inf, positive: bool = False) -> float:
     """Check a constructor's number and give it as a float, which a config can hold."""
     real = isinstance(value, (int, float)) and math.isfinite(value)

@@ -1,10 +1,13 @@
 """An error is shown in one line that is the same on every machine."""
 
+import os
+import sys
+
 import keras
 import pytest
 import tensorflow as tf
 
-from course_utils.errors import expected_error, first_sentence
+from course_utils.errors import expected_error, first_sentence, hidden_log
 
 
 def test_autograph_s_call_stack_is_left_out():
@@ -45,3 +48,18 @@ def test_expected_error_prints_it(capsys):
 def test_expected_error_wants_one():
     with pytest.raises(AssertionError, match="expected to raise"), expected_error():
         pass
+
+
+def test_log_is_hidden_in_the_block_only_and_python_s_own_is_not(capfd):
+    with hidden_log():
+        os.write(2, b"W0000 op_kernel.cc")
+        print("from Python", file=sys.stdout)
+    os.write(2, b"afterwards")
+    assert tuple(capfd.readouterr()) == ("from Python\n", "afterwards")
+
+
+def test_log_comes_back_after_an_error(capfd):
+    with pytest.raises(ValueError, match="broken"), hidden_log():
+        raise ValueError("broken")
+    os.write(2, b"afterwards")
+    assert capfd.readouterr().err == "afterwards"

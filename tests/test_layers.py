@@ -38,6 +38,11 @@ LAYERS = {
         {"bits": 1},
         "bits is 1",
     ),
+    "GradientProbe": (
+        lambda **kw: layers.GradientProbe(measure="max", **kw),
+        {"measure": "sum"},
+        "measure is 'sum'",
+    ),
 }
 
 
@@ -271,3 +276,13 @@ def test_plain_quantize_layer_survives_its_config():
 def test_quantize_layer_refuses_options(options, words):
     with pytest.raises(ValueError, match=words):
         layers.QuantizeLayer(**options)
+
+
+def test_probe_holds_the_size_of_the_last_gradient_in_fit():
+    probe = layers.GradientProbe("max")
+    dense = keras.layers.Dense(1, kernel_initializer="ones", use_bias=False)  # it changes nothing either
+    model = keras.Sequential([keras.Input((1,)), dense, probe])
+    model.compile("sgd", "mse")
+    model.fit(np.array([[1.0], [2.0]], "float32"), np.array([[0.0], [-4.0]], "float32"), verbose=0)
+    assert float(probe.upstream) == 6.0  # mean of two squares: (prediction - target), largest 2 + 4
+    assert probe.trainable_variables == []

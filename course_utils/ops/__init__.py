@@ -16,12 +16,15 @@ from course_utils.ops.straight_through import (
     round_with_identity_grad,
     sign_with_clipped_grad,
 )
+from course_utils.ops.watch import check_upstream, record_upstream
 
 __all__ = [
+    "check_upstream",
     "clip_gradient",
     "clip_gradient_by_norm",
     "lsq_quantize",
     "quantize",
+    "record_upstream",
     "reverse_gradient",
     "round_with_identity_grad",
     "safe_norm",
