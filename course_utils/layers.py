@@ -400,6 +400,30 @@ class GradientProbe(keras.layers.Layer):
         return {**super().get_config(), "measure": self.measure}
 
 
+@keras.saving.register_keras_serializable(package=PACKAGE)
+def clipped_square(x):
+    """Square `x`, as an activation function; the pseudo-gradient clips the local derivative to `[-1, 1]`.
+
+    A plain function around `ops.square_with_clipped_grad`: Keras saves a registered function by its name, and
+    cannot load a function that `tf.custom_gradient` made. For another bound take `CustomSquareLayer`.
+
+    Args:
+        x: Tensor of any shape, dtype float16, bfloat16, float32 or float64.
+
+    Returns:
+        Tensor of the shape and dtype of `x`.
+
+    Raises:
+        TypeError: `x` has no floating-point dtype.
+
+    Example:
+        >>> dense = keras.layers.Dense(2, activation=clipped_square)
+        >>> dense.get_config()["activation"]["config"]
+        'course_utils>clipped_square'
+    """
+    return ops.square_with_clipped_grad(x)
+
+
 def _number(name: str, value, *, low: float = -math.inf, positive: bool = False) -> float:
     """Check a constructor's number and give it as a float, which a config can hold."""
     real = isinstance(value, (int, float)) and math.isfinite(value)
