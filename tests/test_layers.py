@@ -91,3 +91,15 @@ def test_square_layer_clips_by_its_bound(x):
 def test_square_layer_wants_a_number(bound):
     with pytest.raises(ValueError, match="give a positive number"):
         layers.CustomSquareLayer(bound)
+
+
+def test_clipped_square_is_an_activation_that_comes_back(x, tmp_path):
+    assert keras.saving.get_registered_name(layers.clipped_square) == "course_utils>clipped_square"
+    dense = keras.layers.Dense(3, activation=layers.clipped_square)
+    model = keras.Sequential([keras.Input((4,)), dense])
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(gradient(again, x), gradient(model, x))
+    dy = np.random.default_rng(3).standard_normal(x.shape)
+    want = dy * np.clip(2 * x, -1, 1)
+    np.testing.assert_allclose(gradient(layers.clipped_square, x), want, rtol=1e-5)
