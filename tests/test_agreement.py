@@ -54,3 +54,20 @@ def test_notebook_01(built, name, finished):
     x = np.random.default_rng(4).standard_normal((8, 3)).astype("float32")
     for ours, theirs in zip(output_and_gradient(by_hand, x), output_and_gradient(finished, x), strict=True):
         np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "finished"),
+    [
+        ("class ClippedSquare", "ClippedSquare", layers.CustomSquareLayer()),
+        ("def square(x)", "square", layers.clipped_square),
+    ],
+)
+def test_notebook_07(text, name, finished):
+    names = {"tf": tf, "keras": keras, "ops": ops}
+    source = cell("07_serialization.ipynb", text).split("\n\n\ndense =")[0]  # of the op's cell the op alone
+    exec(source, names)
+    by_hand = names[name]() if isinstance(names[name], type) else names[name]
+    x = np.random.default_rng(4).standard_normal((8, 3)).astype("float32")
+    for ours, theirs in zip(output_and_gradient(by_hand, x), output_and_gradient(finished, x), strict=True):
+        np.testing.assert_array_equal(ours, theirs)

@@ -286,3 +286,15 @@ def test_probe_holds_the_size_of_the_last_gradient_in_fit():
     model.fit(np.array([[1.0], [2.0]], "float32"), np.array([[0.0], [-4.0]], "float32"), verbose=0)
     assert float(probe.upstream) == 6.0  # mean of two squares: (prediction - target), largest 2 + 4
     assert probe.trainable_variables == []
+
+
+def test_clipped_square_is_an_activation_that_comes_back(x, tmp_path):
+    assert keras.saving.get_registered_name(layers.clipped_square) == "course_utils>clipped_square"
+    dense = keras.layers.Dense(3, activation=layers.clipped_square)
+    model = keras.Sequential([keras.Input((4,)), dense])
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(gradient(again, x), gradient(model, x))
+    dy = np.random.default_rng(3).standard_normal(x.shape)
+    want = dy * np.clip(2 * x, -1, 1)
+    np.testing.assert_allclose(gradient(layers.clipped_square, x), want, rtol=1e-5)

@@ -134,7 +134,7 @@ scaled_gradient = Exercise(
 
 ACTIVATION_CAUSES = {
     "'Bind'": "this is what tf.custom_gradient returns, an object of class Bind: wrap it in a plain function",
-    "Could not interpret activation": "a lambda is not loaded from a file: write and register a function",
+    "Could not interpret activation": "a lambda is not loaded from a file: register a function made by def",
     "Could not locate": "Keras knows no such function: put @keras.saving.register_keras_serializable on it",
 }
 
