@@ -1,0 +1,3 @@
+"""The name under which every layer of the package is registered."""
+
+PACKAGE = "course_utils"
