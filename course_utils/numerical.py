@@ -144,13 +144,13 @@ class Numerical:
     def _noise(self):
         """Return the rounding that shows in the loss, larger than usual where terms cancel inside the op.
 
-        So near to x and on one side of it the loss is a straight line, even where x is a kink: what a third
-        difference leaves is rounding.
+        So near to x and on one side of it the loss is a straight line, even where x is a kink or a jump: what
+        a third difference leaves is rounding.
         """
-        near, start, found = self.steps[0] * 1e-6, self.loss(np.zeros_like(self.x)), []
+        near, found = self.steps[0] * 1e-6, []
         for d in (self._direction() for _ in range(4)):
-            one, two, three = (self.loss(n * near * d) for n in (1, 2, 3))
-            found.append(abs(three - 3 * two + 3 * one - start))
+            one, two, three, four = (self.loss(n * near * d) for n in (1, 2, 3, 4))
+            found.append(abs(four - 3 * three + 3 * two - one))
         return np.nan_to_num(max(found))
 
     def _measure(self, d, steps):
