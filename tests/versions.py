@@ -5,8 +5,8 @@
     python -m tests.versions --list
 
 Each row gets an environment of its own in a temporary folder, and a clone of the committed files. It takes
-gigabytes and minutes: this is a tool for maintainers and no part of the test line. It asks for `uv` on the path,
-which finds the interpreters and resolves the versions.
+gigabytes and minutes: this is a tool for maintainers and no part of the test line. It asks for `uv`
+on the path, which finds the interpreters and resolves the versions.
 
 - `pinned` installs `requirements.txt`, where notebooks must print what is committed, letter for letter.
 - `lowest` takes the lowest versions that `pyproject.toml` allows for what it names itself, so that the ranges
