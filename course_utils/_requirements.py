@@ -6,7 +6,7 @@ import re
 import sys
 
 #: The lowest version of each that works; a test holds them equal to pyproject.toml.
-MINIMUM = {"tensorflow": "2.18", "keras": "3.8"}
+MINIMUM = {"tensorflow": "2.18", "keras": "3.12"}
 #: The same code is published under several names.
 DISTRIBUTIONS = {
     "tensorflow": ("tensorflow", "tensorflow-cpu", "tensorflow-intel", "tensorflow-macos", "tf-nightly"),

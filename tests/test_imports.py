@@ -70,7 +70,7 @@ class TestRequirements:
         ("module", "found", "words"),
         [
             ("tensorflow", "2.17.1", "needs tensorflow 2.18 or newer and found 2.17.1: run `pip install"),
-            ("keras", "2.15.0", "needs keras 3.8 or newer and found 2.15.0: run `pip install --upgrade"),
+            ("keras", "2.15.0", "needs keras 3.12 or newer and found 2.15.0: run `pip install --upgrade"),
         ],
     )
     def test_too_old(self, monkeypatch, module, found, words):
@@ -97,7 +97,7 @@ class TestRequirements:
     @pytest.mark.parametrize("version", ["2.18.0", "2.18.0rc1", "2.21", "3.0.0.dev2026"])
     def test_new_enough(self, monkeypatch, version):
         monkeypatch.setattr(
-            _requirements, "installed_version", lambda m: version if m == "tensorflow" else "3.8"
+            _requirements, "installed_version", lambda m: version if m == "tensorflow" else "3.12"
         )
         _requirements.check()
 

@@ -53,6 +53,13 @@ class QuantizeLayer(keras.layers.Layer):
         return {**super().get_config(), **options}
 
 
+class _Positive(keras.constraints.Constraint):
+    """Keep a step above 0: the op divides by it."""
+
+    def __call__(self, w):
+        return keras.ops.maximum(w, 1e-6)
+
+
 @keras.saving.register_keras_serializable(package=PACKAGE)
 class LSQDense(keras.layers.Layer):
     """A dense layer whose kernel is quantized with a learned step (`ops.lsq_quantize`, a pseudo-gradient).
@@ -115,7 +122,7 @@ class LSQDense(keras.layers.Layer):
         self.step = self.add_weight(
             shape=(),
             initializer=lambda shape, dtype: keras.ops.cast(self._first_step(), dtype),
-            constraint=lambda step: keras.ops.maximum(step, 1e-6),
+            constraint=_Positive(),
             autocast=False,
             name="step",
         )
