@@ -190,7 +190,7 @@ block = Exercise(
 )
 
 
-# --- 15. Flat where it is curved ------------------------------------------------------------------
+# --- 15. Half of the curvature ------------------------------------------------------------------
 
 SECOND_CAUSES = {
     "expected to return 2 gradients, but returned 1": "two arguments of the inner op, so two gradients of it",
@@ -248,7 +248,7 @@ def _solve_softplus():
 
 
 softplus = Exercise(
-    "flat where it is curved",
+    "half of the curvature",
     _judge_softplus,
     (
         "The inner op is `slope(dy)`. By what can anyone differentiate it?",

@@ -65,7 +65,7 @@ smooth_abs = Exercise(
 )
 
 
-# --- 2. Works for one example ---------------------------------------------------------------------
+# --- 2. The optimizer refuses ---------------------------------------------------------------------
 
 
 def _leak_parts(dy, x, leak):
@@ -130,7 +130,7 @@ def _solve_learned_leak():
 
 
 learned_leak = Exercise(
-    "works for one example",
+    "the optimizer refuses",
     _judge_learned_leak,
     (
         "`leak` has shape (features,). What shape does its gradient have, and who would have to say so?",
