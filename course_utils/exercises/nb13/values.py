@@ -242,7 +242,7 @@ def _judge_vq_loss(vq_loss):
         ),
     }
     judging.compare(judging.need_tensor(dbook, inputs[1], where), scatter(-pull), where, books)
-    return "Three losses, three answers to one question: which of the two sides shall move?"
+    return "Three losses, and each asks which of its two sides shall move."
 
 
 def _solve_vq_loss():
