@@ -8,6 +8,8 @@ import pytest
 
 ROOT = pathlib.Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+#: Those that teach have a number. A sheet for looking things up has no exercises, and nothing comes next.
+LESSONS = [path for path in NOTEBOOKS if path.stem[0].isdigit()]
 VIEW = "application/vnd.jupyter.widget-view+json"
 MOST_CELLS = {"08": 50, "13": 70}
 #: A path of somebody's machine, or an address: neither means anything to a reader.
@@ -57,7 +59,7 @@ def prose_of(notebook) -> str:
 
 
 def structure_faults(notebook, number: str) -> list[str]:
-    """Say what a reader would miss in a notebook."""
+    """Say what a reader would miss in a notebook, whose number is empty where it is no lesson."""
     prose = prose_of(notebook)
     needed = {
         "objectives": r"\*\*After this notebook you can\*\*",
@@ -66,7 +68,7 @@ def structure_faults(notebook, number: str) -> list[str]:
         "a recap": r"## Recap",
         "what comes next": r"\*\*Next:\*\*",
     }
-    found = [f"no {what}" for what, pattern in needed.items() if not re.search(pattern, prose)]
+    found = [f"no {what}" for what, pattern in needed.items() if number and not re.search(pattern, prose)]
     most = MOST_CELLS.get(number, 40)
     if len(notebook.cells) > most:
         found.append(f"{len(notebook.cells)} cells, {most} at most")
@@ -94,7 +96,8 @@ class TestCommitted:
         assert faults(nbformat.read(path, as_version=4)) == []
 
     def test_structure(self, path):
-        assert structure_faults(nbformat.read(path, as_version=4), path.stem[:2]) == []
+        number = path.stem[:2] if path in LESSONS else ""
+        assert structure_faults(nbformat.read(path, as_version=4), number) == []
 
     def test_starts_quietly(self, path):
         first = next(c for c in nbformat.read(path, as_version=4).cells if c.cell_type == "code")
@@ -107,13 +110,13 @@ class TestCommitted:
         links = [link for link in re.findall(r"\]\(([^)#]+)", text) if "://" not in link]
         assert [link for link in links if not (path.parent / link).exists()] == []
 
-    def test_has_exercises_and_an_explorer(self, path):
-        cells = nbformat.read(path, as_version=4).cells
-        stubs = [c for c in cells if any(t.startswith("exercise:") for t in c.metadata.get("tags", []))]
-        assert len(stubs) >= (1 if path.stem.startswith("00") else 3)
-        assert any(
-            "explore(" in c.source or "explore_op(" in c.source for c in cells if c.cell_type == "code"
-        )
+
+@pytest.mark.parametrize("path", LESSONS, ids=lambda p: p.stem)
+def test_has_exercises_and_an_explorer(path):
+    cells = nbformat.read(path, as_version=4).cells
+    stubs = [c for c in cells if any(t.startswith("exercise:") for t in c.metadata.get("tags", []))]
+    assert len(stubs) >= (1 if path.stem.startswith("00") else 3)
+    assert any("explore(" in c.source or "explore_op(" in c.source for c in cells if c.cell_type == "code")
 
 
 def titles() -> dict[str, str]:

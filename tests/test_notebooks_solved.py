@@ -9,7 +9,7 @@ from nbclient.exceptions import CellExecutionError
 
 from tests.refresh import execute
 
-NOTEBOOKS = sorted((pathlib.Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
+NOTEBOOKS = sorted((pathlib.Path(__file__).parents[1] / "notebooks").glob("[0-9]*.ipynb"))  # lessons
 MOST_MEMORY = 1_000_000_000  # bytes; Binder promises one gigabyte
 
 AFTERWARDS = """
