@@ -182,7 +182,7 @@ class TestLeanOps:
 
     @pytest.mark.parametrize("slope", [0, -0.1, float("nan")])
     def test_refuses_a_slope_that_hides_the_sign(self, slope):
-        with pytest.raises(ValueError, match="slope is .*: give a positive number"):
+        with pytest.raises(ValueError, match=r"slope is .*: give a positive number"):
             ops.leaky_relu_from_output(X, slope)
 
     @pytest.mark.parametrize("op", [ops.swish_from_input, ops.leaky_relu_from_output])

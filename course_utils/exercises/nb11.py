@@ -1,4 +1,4 @@
-"""Exercises of notebook 11: keep the output alone, a weight in mixed precision, a recomputed block to mend."""
+"""Exercises of notebook 11: keep the output alone, a weight in half precision, a block to mend."""
 
 import numpy as np
 import tensorflow as tf
@@ -162,9 +162,7 @@ def _judge_block(block):
 def _judge_masks(y, again, other, h, where):
     y = judging.need_tensor(y, None, f"the output{where}")
     if not np.array_equal(y, again):
-        cause = (
-            "a Dropout layer draws anew each time: take tf.nn.experimental.stateless_dropout with the seed"
-        )
+        cause = "a Dropout layer draws anew each time: tf.nn.experimental.stateless_dropout takes a seed"
         raise WrongAnswer(f"two calls with one seed{where}", "the same output", "two outputs", cause)
     if np.array_equal(y, other):
         raise WrongAnswer(f"calls with two seeds{where}", "two masks", "one mask", "the seed is not used")
