@@ -83,12 +83,14 @@ def _judge_mixed(op):
     for dtype in ("float16", "float32"):
         x = tf.constant(judging.random_array((8, 3), seed=4), dtype)
         _judge_dtypes(op, x, tf.constant(w, tf.float32))
-    ones, w = tf.ones((70_000, 1), tf.float16), tf.ones(1)
-    _, (_, dw) = judging.run(op, [ones, w], tf.ones_like(ones))
-    if not np.isfinite(dw).all():
-        cause = "the sum passed 65504, the largest float16: cast to float32 before you sum"
-        raise WrongAnswer("the gradient of w for 70000 rows of ones", 70000.0, float(dw[0]), cause)
-    judging.compare(dw, [70000.0], "the gradient of w for 70000 rows of ones")
+    cases = {
+        "70000 rows of ones": (70_000, 1.0, "the sum passed 65504, the largest float16: cast before you sum"),
+        "x = dy = 300": (1, 300.0, "the product passed 65504, the largest float16: cast both factors"),
+    }
+    for name, (rows, value, cause) in cases.items():
+        x = tf.fill((rows, 1), tf.constant(value, tf.float16))
+        _, (_, dw) = judging.run(op, [x, tf.ones(1)], x)
+        judging.compare(dw, [rows * value**2], f"the gradient of w for {name}", cause=cause)
     return "Half precision for what is large in number, float32 for what is summed up."
 
 
@@ -109,7 +111,7 @@ def _judge_dtypes(op, x, w):
         raise WrongAnswer(f"the dtype of {where}", w.dtype.name, dw.dtype.name, cause)
     products = precise[2] * precise[0]
     mistakes = {"a mean was taken: every row uses w, so the rows add up": products.mean(axis=0)}
-    cause = "digits were lost in float16: cast dy and x to float32 before you multiply and sum"
+    cause = "digits were lost in float16: cast dy and x to float32 first"
     judging.compare(dw, products.sum(axis=0), where, mistakes, cause)
 
 

@@ -98,7 +98,7 @@ WRONG = {
         ),
         "product in float16": (
             scale_features(lambda dy, x: tf.reduce_sum(tf.cast(dy * x, tf.float32), axis=0)),
-            "digits were lost in float16",
+            "cast both factors",
         ),
         "gradient of w in float16": (
             scale_features(lambda dy, x: tf.reduce_sum(dy * x, axis=0)),
