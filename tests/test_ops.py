@@ -53,6 +53,16 @@ OPS = {
         lambda x: np.clip(np.rint(x / 0.5), -2, 1) * 0.5,
         lambda dy, x: dy * ((x >= -1.5) & (x <= 0.75)),
     ),
+    "swish_from_input": (
+        ops.swish_from_input,
+        lambda x: x / (1 + np.exp(-x)),
+        lambda dy, x: dy * (1 + np.exp(-x) * (1 + x)) / (1 + np.exp(-x)) ** 2,
+    ),
+    "leaky_relu_from_output": (
+        lambda x: ops.leaky_relu_from_output(x, 0.25),
+        lambda x: np.where(x > 0, x, 0.25 * x),
+        lambda dy, x: np.where(x > 0, dy, 0.25 * dy),
+    ),
     "check_upstream": (ops.check_upstream, lambda x: x, lambda dy, x: dy),
     "record_upstream": (
         lambda x: ops.record_upstream(x, RECORD, "max"),

@@ -9,6 +9,7 @@ their docstring: such a *pseudo-gradient* is a design decision, not a mistake to
 """
 
 from course_utils.ops.exact import safe_norm, square_with_clipped_grad
+from course_utils.ops.lean import leaky_relu_from_output, swish_from_input
 from course_utils.ops.signal import clip_gradient, clip_gradient_by_norm, reverse_gradient, scale_gradient
 from course_utils.ops.straight_through import (
     lsq_quantize,
@@ -22,6 +23,7 @@ __all__ = [
     "check_upstream",
     "clip_gradient",
     "clip_gradient_by_norm",
+    "leaky_relu_from_output",
     "lsq_quantize",
     "quantize",
     "record_upstream",
@@ -31,4 +33,5 @@ __all__ = [
     "scale_gradient",
     "sign_with_clipped_grad",
     "square_with_clipped_grad",
+    "swish_from_input",
 ]
