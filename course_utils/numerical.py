@@ -1,12 +1,14 @@
 """Vector-Jacobian products, and what they are held against: a numerical derivative or a declared gradient.
 
-The two truths judge flat vectors of float64; a complex number counts as its two parts.
+The two truths, `Declared` and `Numerical`, judge flat vectors of float64; a complex number counts as its two
+parts, so that its elements have a last index 0 (real) or 1 (imaginary).
 """
 
 from __future__ import annotations
 
 import functools
 
+import ml_dtypes
 import numpy as np
 import tensorflow as tf
 
@@ -18,8 +20,7 @@ def tf_variable(variable):
 
 def differentiable(tensor) -> bool:
     """Return whether a tensor or variable can have a gradient: floats and complex numbers."""
-    dtype = tf.as_dtype(tensor.dtype)
-    return dtype.is_floating or dtype.is_complex
+    return tensor.dtype.is_floating or tensor.dtype.is_complex
 
 
 def vjp(op, inputs, dy, variables=()) -> list:
@@ -41,18 +42,14 @@ def vjp(op, inputs, dy, variables=()) -> list:
     """
     inputs = tf.nest.map_structure(tf.convert_to_tensor, list(inputs))
     sources = [*tf.nest.flatten(inputs), *map(tf_variable, variables)]
-    watched = [source for source in sources if differentiable(source)]
+    watched = list(filter(differentiable, sources))
     with tf.GradientTape() as tape:
         tape.watch(watched)
         y = op(*inputs)
-    pairs = [
-        (a, b) for a, b in zip(tf.nest.flatten(y), tf.nest.flatten(dy), strict=True) if differentiable(a)
-    ]
-    if not pairs:
-        return [None] * len(sources)
-    targets, upstream = map(list, zip(*pairs, strict=True))
-    gradients = iter(tape.gradient(targets, watched, output_gradients=upstream))
-    gradients = [next(gradients) if differentiable(source) else None for source in sources]
+    pairs = zip(tf.nest.flatten(y), tf.nest.flatten(dy), strict=True)
+    targets, upstream = zip(*(pair for pair in pairs if differentiable(pair[0])), strict=True)
+    found = iter(tape.gradient(list(targets), watched, output_gradients=list(upstream)))
+    gradients = [next(found) if differentiable(source) else None for source in sources]
     return [None if gradient is None else tf.convert_to_tensor(gradient) for gradient in gradients]
 
 
@@ -71,10 +68,22 @@ def slope(phi, h):
     return (4 * fine - coarse) / 3, abs(fine - coarse)
 
 
+def epsilon(dtype) -> float:
+    """Return the machine epsilon of a dtype."""
+    return float(ml_dtypes.finfo(dtype.real_dtype.as_numpy_dtype).eps)
+
+
 def flat(tensor) -> np.ndarray:
     """Return the elements of a tensor as a float64 vector; complex numbers become pairs."""
     array = np.asarray(tensor)
-    return np.ravel(array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)).view(np.float64)
+    return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64).ravel().view(np.float64)
+
+
+def unflat(vector, like) -> tf.Tensor:
+    """Return the tensor of the shape and dtype of `like` that has the elements `vector`."""
+    array = vector.view(np.complex128 if like.dtype.is_complex else np.float64)
+    with np.errstate(over="ignore"):
+        return tf.constant(array.reshape(like.shape).astype(like.dtype.as_numpy_dtype))
 
 
 def resolution(*vectors) -> float:
@@ -88,36 +97,29 @@ def resolution(*vectors) -> float:
 class Declared:
     """The gradient that a surrogate or a declared backward pass gives."""
 
-    def __init__(self, label, want, rtol, noise=0):
-        self.label, self.want = label, want
-        size = np.abs(want[np.isfinite(want)]).max(
-            initial=0
-        )  # an element far smaller than others is their rounding
+    def __init__(self, label, want, rtol, noise=0.0):
+        # An element that is far smaller than others is their rounding.
+        size = np.abs(want[np.isfinite(want)]).max(initial=0)
+        self.label, self.want, self.notes = label, want, []
         self.tolerance = rtol * (np.abs(want) + 1e-2 * size) + noise + 1e-300
-        self.notes = []
 
     def _errors(self, g):
-        # A value that is inf or nan in both is no difference.
         with np.errstate(invalid="ignore"):
-            ratio = np.abs(g - self.want) / self.tolerance
-        return np.where(np.isfinite(g) | np.isfinite(self.want), np.nan_to_num(ratio, nan=np.inf), 0)
+            errors = np.nan_to_num(np.abs(g - self.want) / self.tolerance, nan=np.inf)
+        return np.where(np.isfinite(g) | np.isfinite(self.want), errors, 0)  # nan in both is no difference
 
     def mismatch(self, g):
         """Return the flat index where `g` is worst, None where it agrees."""
         errors = self._errors(g)
         return int(np.argmax(errors)) if np.any(errors > 1) else None
 
-    def right(self, k):
-        """Return the right gradient at flat index `k`."""
-        return self.want[k]
-
     def agrees(self, g, where=True):
         """Return whether `g` is right at all elements, or at those of the mask `where`."""
         return not np.any((self._errors(g) > 1) & where)
 
-    def factor(self, g):
-        """Return how many times the right gradient `g` is, were it a multiple of it."""
-        return float(g @ g / (g @ self.want)) if g @ self.want else 0.0
+    def right(self, k):
+        """Return the right gradient at flat index `k`."""
+        return self.want[k]
 
 
 class Numerical:
@@ -125,152 +127,143 @@ class Numerical:
 
     Along a random normal direction d the slope of `t ↦ loss(t·d)` is `⟨g, d⟩` for the right gradient g, and
     for hardly any other: a few evaluations judge all elements. A fault is located by bisection.
+
+    Args:
+        loss: Callable of a flat vector that returns a float.
+        x: The input, a flat vector.
+        size: How large the terms are whose sum `loss` is.
+        eps: Machine epsilon of the arithmetic.
+        rtol: Largest relative error.
+        rng: Generator of the directions.
     """
 
     label = "the numerical derivative"
 
     def __init__(self, loss, x, size, eps, rtol, rng):
         self.loss, self.x, self.rtol, self.rng = loss, x, rtol, rng
+        self.notes, self.known = [], {}
         self.unit = np.maximum(1, np.abs(x))
         self.steps = np.cbrt(eps) / np.array([1, 8, 64])
-        self.open = np.ones(x.shape, bool)  # elements that have a derivative, as far as is known
-        # Noise counts up to a point, as the error bar does: an op that is all noise must not pass anything.
-        self.rounding = max(10 * eps * size, min(8 * self._noise(), 1e5 * eps * size))
-        self.notes = []
+        self.rounding, self.most_rounding = 10 * eps * size, 1e5 * eps * size
 
     def _direction(self):
-        return self.rng.standard_normal(self.x.shape) * self.unit * self.open
+        return self.rng.standard_normal(self.x.shape) * self.unit
 
-    def _noise(self):
-        """Return the rounding that shows in the loss, larger than usual where terms cancel inside the op.
+    @functools.cached_property
+    def _probes(self):
+        return [self._direction() for _ in range(2)]
 
-        So near to x and on one side of it the loss is a straight line, even where x is a kink or a jump: what
-        a third difference leaves is rounding.
-        """
-        near, found = self.steps[0] * 1e-6, []
-        for d in (self._direction() for _ in range(4)):
-            one, two, three, four = (self.loss(n * near * d) for n in (1, 2, 3, 4))
-            found.append(abs(four - 3 * three + 3 * two - one))
-        return np.nan_to_num(max(found))
+    def _measure(self, d, h):
+        """Return the slope along d and its error bar; measured once, however many gradients are judged."""
+        key = d.tobytes(), h
+        if key not in self.known:
+            self.known[key] = slope(lambda t: self.loss(t * d), h)
+        return self.known[key]
 
-    def _measure(self, d, steps):
-        return [(h, *slope(lambda t: self.loss(t * d), h)) for h in steps]
-
-    def _gap(self, g, d, measured):
+    def _gap(self, g, d, steps):
         """Return the distance of g from the slope along d in tolerances, at the step that is kindest to g."""
-        gaps = [np.inf]
-        for h, numeric, bar in measured:
+        gaps = []
+        for h in steps:
+            numeric, bar = self._measure(d, h)
             scale = max(abs(numeric), np.linalg.norm(g * d))
-            if len(gaps) > 1 and 0 < 1e-3 * scale < self.rounding / h:
-                continue  # so small a step would agree with anything
-            # A bar counts up to a point: an op that is all noise must not pass anything.
-            tolerance = self.rtol * scale + min(bar, 1e-3 * scale) + self.rounding / h + 1e-300
+            # The error bar counts up to a point, and so does the rounding that a smaller step brings: with
+            # an op that is all noise, or with no step at all, any gradient would agree.
+            bar = min(bar, 1e-3 * scale)
+            rounding = min(self.rounding / h, max(self.rounding / self.steps[0], 1e-3 * scale))
+            tolerance = self.rtol * scale + bar + rounding + 1e-300
             gaps.append(np.nan_to_num(abs(g @ d - numeric) / tolerance, nan=np.inf))
+            if gaps[-1] <= 1:
+                break
         return min(gaps)
 
-    def _differs(self, g, d):
-        first, rest = self.steps[:1], self.steps[1:]
-        return self._gap(g, d, self._measure(d, first)) > 1 and self._gap(g, d, self._measure(d, rest)) > 1
+    def agrees(self, g, where=True):
+        """Return whether `g` is right at all elements, or at those of the mask `where`."""
+        return np.isfinite(g).all() and all(self._gap(g, d * where, self.steps) <= 1 for d in self._probes)
 
     def mismatch(self, g):
         """Return a flat index where `g` is wrong, None where it agrees; note what has no derivative."""
-        undefined = np.flatnonzero(~np.isfinite(g))
-        for k in undefined[:8]:
+        has_slope = np.isfinite(g)
+        for k in np.flatnonzero(~has_slope)[:8]:
             if not self._excused(g, k):
                 return k
-        self.open[undefined] = False
-        g = np.where(self.open, g, 0)
-        for _ in range(2):
-            d = self._direction()
-            while self._differs(g, d):
-                k = self._bisect(g, d)
+        g = np.where(has_slope, g, 0)
+        if self.agrees(g, has_slope):
+            return None
+        self._listen()
+        for d in self._probes:
+            while self._gap(g, d * has_slope, self.steps) > 1:
+                k = self._bisect(g, d * has_slope)
                 if not self._excused(g, k):
                     return k
                 if len(self.notes) > 9:
                     self.notes.append((k, "is the tenth such point: the rest is not checked"))
                     return None
                 # Where several elements share a value they share its kink, as all zeros do under relu.
-                self.open[self.x == self.x[k] if len(self.notes) > 2 else k] = False
-                d = d * self.open
+                has_slope[self.x == self.x[k] if len(self.notes) > 2 else k] = False
         return None
+
+    def _listen(self):
+        """Measure the rounding that shows in the loss: more than usual where terms cancel inside the op.
+
+        So near to x and on one side of it the loss is a straight line, even where x is a kink or a jump: what
+        a third difference leaves is rounding. It counts up to a point too.
+        """
+        near, found = self.steps[0] * 1e-6, []
+        for d in (self._direction() for _ in range(4)):
+            one, two, three, four = (self.loss(n * near * d) for n in (1, 2, 3, 4))
+            found.append(abs(four - 3 * three + 3 * two - one))
+        self.rounding = max(self.rounding, min(8 * np.nan_to_num(max(found)), self.most_rounding))
 
     def _bisect(self, g, d):
         part = np.flatnonzero(d)
-        only = np.zeros_like(d)
         while len(part) > 1:
-            gaps = []
             halves = np.array_split(part, 2)
-            for half in halves:
-                only[:] = 0
-                only[half] = d[half]
-                gaps.append(self._gap(g, only, self._measure(only, self.steps[:1])))
+            masks = [np.isin(np.arange(d.size), half) for half in halves]
+            gaps = [self._gap(g, d * mask, self.steps[:1]) for mask in masks]
             part = halves[int(np.argmax(gaps))]
         return int(part[0])
 
     def _along(self, k):
+        """Return the direction of element k, and steps: smaller ones too where the usual do not agree."""
         e = np.zeros_like(self.x)
         e[k] = self.unit[k]
-        return e
-
-    def _steps_at(self, k):
-        """Return smaller steps as well, where the usual ones do not agree with each other."""
-        _, numeric, bar = self._measure(self._along(k), self.steps[-1:])[0]
-        return self.steps if bar <= 1e-3 * abs(numeric) else self.steps[-1] / 8.0 ** np.arange(5)
+        numeric, bar = self._measure(e, self.steps[-1])
+        return e, self.steps if bar <= 1e-3 * abs(numeric) else self.steps[-1] / 8.0 ** np.arange(5)
 
     def right(self, k):
         """Return the numerical derivative at flat index `k`, from the step with the smallest error bar."""
-        measured = self._measure(self._along(k), self._steps_at(k))
-        return (
-            min(measured, key=lambda m: np.nan_to_num(m[2] + self.rounding / m[0], nan=np.inf))[1]
-            / self.unit[k]
-        )
+        e, steps = self._along(k)
+        measured = [(self._measure(e, h), h) for h in steps]
+        best = min(measured, key=lambda m: np.nan_to_num(m[0][1] + self.rounding / m[1], nan=np.inf))
+        return best[0][0] / self.unit[k]
 
     def _excused(self, g, k):
         """Return whether `op` has no derivative at `k` and `g[k]` is as good as any; add a note if so."""
-        e, unit = self._along(k), self.unit[k]
+        e, steps = self._along(k)
+        note = self._note(g, k, e, steps)
+        if note:
+            self.notes.append((k, note))
+        return bool(note)
+
+    def _note(self, g, k, e, steps):
         at = functools.cache(lambda t: self.loss(t * e))
-        h, tiny = self.steps[1], self.steps[2]
+        _, h, tiny = self.steps
         # One-sided differences with steps h and h/2, extrapolated like `slope`.
-        sides = [[(at(s * t) - at(0)) / (s * t * unit) for t in (h, h / 2)] for s in (-1, 1)]
+        sides = [[(at(s * t) - at(0)) / (s * t * e[k]) for t in (h, h / 2)] for s in (-1, 1)]
         left, right = (2 * fine - coarse for coarse, fine in sides)
         if not np.isfinite([left, right]).all():
-            self.notes.append(
-                (k, "the op has no finite slope on both sides; its gradient there is not checked")
-            )
-            return True
+            return "the op has no finite slope on both sides; its gradient there is not checked"
         if not np.isfinite(g[k]):
-            return False
-        if self._gap(g, e, self._measure(e, self._steps_at(k))) <= 1:
-            self.notes.append((k, "the op bends within 1e-6; smaller steps agree"))
-            return True
+            return ""
+        if self._gap(g, e, steps) <= 1:
+            return "the op bends within 1e-6; smaller steps agree"
         jump = abs(at(h) - at(-h))
         if jump > 100 * self.rounding and abs(at(tiny) - at(-tiny)) > jump / 2:
-            self.notes.append((k, f"the op jumps; it takes slope {g[k]:.3g}"))
-            return True
+            return f"the op jumps; it takes slope {g[k]:.3g}"
         size = max(abs(left), abs(right))
         bars = sum(abs(fine - coarse) for coarse, fine in sides)
-        slack = min(bars, 1e-3 * size) + 10 * (self.rtol * size + self.rounding / h / unit)
+        slack = min(bars, 1e-3 * size) + 10 * (self.rtol * size + self.rounding / h / e[k])
         low, high = sorted((left, right))
-        if high - low < 10 * slack or not low - slack <= g[k] <= high + slack:
-            return False
-        self.notes.append((k, f"there is a kink, slopes {left:.3g} and {right:.3g}; the op takes {g[k]:.3g}"))
-        return True
-
-    @functools.cached_property
-    def _probes(self):
-        directions = [self._direction() for _ in range(2)]
-        return [(d, self._measure(d, self.steps)) for d in directions]
-
-    def agrees(self, g, where=None):
-        """Return whether `g` is right at all elements, or at those of the mask `where`."""
-        if not np.isfinite(g).all():
-            return False
-        probes = self._probes
-        if where is not None:
-            probes = [(d * where, self._measure(d * where, self.steps)) for d, _ in probes]
-        return all(self._gap(g, d, measured) <= 1 for d, measured in probes)
-
-    def factor(self, g):
-        """Return how many times the right gradient `g` is, were it a multiple of it."""
-        d, measured = self._probes[0]
-        return float(g @ d / measured[0][1]) if measured[0][1] else 0.0
+        if high - low > 10 * slack and low - slack <= g[k] <= high + slack:
+            return f"there is a kink, slopes {left:.3g} and {right:.3g}; the op takes {g[k]:.3g}"
+        return ""
