@@ -146,11 +146,12 @@ def _pattern(g, x, k, shape, dy, truth) -> str:
     return ""
 
 
-def unused_upstream(gradient, dys) -> str:
-    """Return which part of the vectors `dys` goes unused; `gradient` gives the flat gradient for such."""
-    for j in range(len(dys)) if len(dys) > 1 else ():
-        if not np.any(gradient([dy * (n == j) for n, dy in enumerate(dys)])):
+def unused_upstream(gradient, dy, parts) -> str:
+    """Return which of the `parts` of `dy` goes unused; `gradient` gives the flat gradient for such a vector."""
+    for j in range(len(parts)) if len(parts) > 1 else ():
+        alone = [part * (n == j) for n, part in enumerate(parts)]
+        if not np.any(gradient(np.concatenate(alone))):
             return f"the upstream gradient of output {j} is not used"
-    if np.allclose(gradient([np.roll(dy, 1) for dy in dys]), gradient(dys), rtol=1e-6):
+    if np.allclose(gradient(np.roll(dy, 1)), gradient(dy), rtol=1e-6):
         return "only the sum of the upstream gradient is used: dy belongs to its own element of the output"
     return ""

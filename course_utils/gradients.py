@@ -15,8 +15,8 @@ import numpy as np
 import tensorflow as tf
 
 from course_utils.diagnosis import explain
-from course_utils.examination import RTOL, Examination, OpError
-from course_utils.numerical import differentiable, slope, tf_variable, vjp
+from course_utils.examination import RTOL, Examination
+from course_utils.numerical import FlatOp, OpError, differentiable, slope, tf_variable, vjp
 from course_utils.report import Report
 
 __all__ = ["EDGE_POINTS", "RTOL", "check_gradient", "slope", "vjp"]
@@ -76,26 +76,23 @@ def check_gradient(
         raise ValueError("inputs: only integers, which get no gradient: give floats, such as 2.0 for 2")
     report = Report(f"gradient of {getattr(op, '__name__', None) or getattr(op, 'name', type(op).__name__)}")
     pack = lambda leaves: keras.tree.pack_sequence_as(inputs, list(leaves))  # noqa: E731
+    call = FlatOp(lambda *leaves: op(*pack(leaves)), list(leaves.values()), list(weights.values()))
     examination = Examination(
         report=report,
-        op=lambda *leaves: op(*pack(leaves)),
         surrogate=surrogate and (lambda *leaves: surrogate(*pack(leaves))),
         backward=backward and (lambda dy, *leaves: backward(dy, *pack(leaves))),
-        variables=list(weights.values()),
         names=[*leaves, *weights],
         rtol=rtol,
         # Not default_rng(seed): inputs may come from that, and dy = x makes a transposed gradient look right.
         rng=np.random.default_rng([2024, seed]),
     )
-    before = [tf.identity(variable) for variable in examination.variables]
     try:
-        examination.run(list(leaves.values()), order)
+        examination.run(call, order)
     except OpError as error:
         told, cure = explain(error.__cause__)
         report.add(False, str(error), f"raises {told}", cure=cure)
     finally:
-        for variable, value in zip(examination.variables, before, strict=True):
-            variable.assign(value)
+        call.place(call.start)  # puts the variables back
     return report
 
 

@@ -6,8 +6,6 @@ parts, so that its elements have a last index 0 (real) or 1 (imaginary).
 
 from __future__ import annotations
 
-import functools
-
 import ml_dtypes
 import numpy as np
 import tensorflow as tf
@@ -94,6 +92,61 @@ def resolution(*vectors) -> float:
     return float(np.finfo(np.float32 if held and np.any(values) else np.float64).eps)
 
 
+class OpError(Exception):
+    """The op under test raised: the message is the stage, the cause is what it raised."""
+
+
+class FlatOp:
+    """An op as a function of flat vectors, one for each of its inputs and variables, to one flat vector."""
+
+    def __init__(self, op, leaves, variables=()):
+        self.op, self.leaves, self.variables = op, leaves, variables
+        self.targets = [*leaves, *variables]
+        self.start = [flat(target) for target in self.targets]
+
+    def place(self, at) -> list:
+        """Return the vectors as inputs; the variables get their values."""
+        pairs = zip(at, self.targets, strict=True)
+        tensors = [unflat(vector, target) if differentiable(target) else target for vector, target in pairs]
+        for variable, value in zip(self.variables, tensors[len(self.leaves) :], strict=True):
+            variable.assign(value)
+        return tensors[: len(self.leaves)]
+
+    def __call__(self, at) -> np.ndarray:
+        """Return all outputs; `outputs` holds them as the op returned them."""
+        self.outputs = self._attempt("forward pass", self.op, *self.place(at))
+        for y in tf.nest.flatten(self.outputs):
+            if not isinstance(y, tf.Tensor):
+                raise TypeError(f"op must return tensors, got {type(y).__name__}: {str(y)[:80]}")
+        return np.concatenate([flat(y) for y in tf.nest.flatten(self.outputs)])
+
+    def split(self, dy) -> list[np.ndarray]:
+        """Return the part of each output in a vector of all of them."""
+        sizes = [flat(y).size for y in tf.nest.flatten(self.outputs)]
+        return np.split(dy, np.cumsum(sizes)[:-1])
+
+    def pack(self, dy):
+        """Return a vector in the structure of the outputs."""
+        leaves = map(unflat, self.split(dy), tf.nest.flatten(self.outputs))
+        return tf.nest.pack_sequence_as(self.outputs, list(leaves))
+
+    def vjp(self, at, dy) -> list:
+        """Return the gradients of all inputs and variables, tensors or None."""
+        return self._attempt("backward pass", vjp, self.op, self.place(at), self.pack(dy), self.variables)
+
+    def vectors(self, gradients) -> list[np.ndarray]:
+        """Return gradients as flat vectors, with zeros for None."""
+        pairs = zip(self.start, gradients, strict=True)
+        return [np.zeros_like(vector) if g is None else flat(g) for vector, g in pairs]
+
+    @staticmethod
+    def _attempt(stage, f, *args):
+        try:
+            return f(*args)
+        except Exception as error:
+            raise OpError(stage) from error
+
+
 class Declared:
     """The gradient that a surrogate or a declared backward pass gives."""
 
@@ -140,31 +193,31 @@ class Numerical:
     label = "the numerical derivative"
 
     def __init__(self, loss, x, size, eps, rtol, rng):
-        self.loss, self.x, self.rtol, self.rng = loss, x, rtol, rng
-        self.notes, self.known = [], {}
+        self.x, self.rtol, self.rng, self.notes = x, rtol, rng, []
         self.unit = np.maximum(1, np.abs(x))
         self.steps = np.cbrt(eps) / np.array([1, 8, 64])
         self.rounding, self.most_rounding = 10 * eps * size, 1e5 * eps * size
+        self.probes = [self._direction() for _ in range(2)]
+        self._evaluate, self._known = loss, {}
 
     def _direction(self):
         return self.rng.standard_normal(self.x.shape) * self.unit
 
-    @functools.cached_property
-    def _probes(self):
-        return [self._direction() for _ in range(2)]
+    def _loss(self, move):
+        """Evaluate the op, once at each place, however many gradients are judged."""
+        key = hash(move.tobytes())
+        if key not in self._known:
+            self._known[key] = self._evaluate(move)
+        return self._known[key]
 
-    def _measure(self, d, h):
-        """Return the slope along d and its error bar; measured once, however many gradients are judged."""
-        key = d.tobytes(), h
-        if key not in self.known:
-            self.known[key] = slope(lambda t: self.loss(t * d), h)
-        return self.known[key]
+    def _slope(self, d, h):
+        return slope(lambda t: self._loss(t * d), h)
 
     def _gap(self, g, d, steps):
         """Return the distance of g from the slope along d in tolerances, at the step that is kindest to g."""
         gaps = []
         for h in steps:
-            numeric, bar = self._measure(d, h)
+            numeric, bar = self._slope(d, h)
             scale = max(abs(numeric), np.linalg.norm(g * d))
             # The error bar counts up to a point, and so does the rounding that a smaller step brings: with
             # an op that is all noise, or with no step at all, any gradient would agree.
@@ -178,7 +231,7 @@ class Numerical:
 
     def agrees(self, g, where=True):
         """Return whether `g` is right at all elements, or at those of the mask `where`."""
-        return np.isfinite(g).all() and all(self._gap(g, d * where, self.steps) <= 1 for d in self._probes)
+        return np.isfinite(g).all() and all(self._gap(g, d * where, self.steps) <= 1 for d in self.probes)
 
     def mismatch(self, g):
         """Return a flat index where `g` is wrong, None where it agrees; note what has no derivative."""
@@ -190,7 +243,7 @@ class Numerical:
         if self.agrees(g, has_slope):
             return None
         self._listen()
-        for d in self._probes:
+        for d in self.probes:
             while self._gap(g, d * has_slope, self.steps) > 1:
                 k = self._bisect(g, d * has_slope)
                 if not self._excused(g, k):
@@ -209,44 +262,42 @@ class Numerical:
         a third difference leaves is rounding. It counts up to a point too.
         """
         near, found = self.steps[0] * 1e-6, []
-        for d in (self._direction() for _ in range(4)):
-            one, two, three, four = (self.loss(n * near * d) for n in (1, 2, 3, 4))
+        for d in (self._direction() for _ in range(3)):
+            one, two, three, four = (self._loss(n * near * d) for n in (1, 2, 3, 4))
             found.append(abs(four - 3 * three + 3 * two - one))
         self.rounding = max(self.rounding, min(8 * np.nan_to_num(max(found)), self.most_rounding))
 
     def _bisect(self, g, d):
         part = np.flatnonzero(d)
         while len(part) > 1:
-            halves = np.array_split(part, 2)
-            masks = [np.isin(np.arange(d.size), half) for half in halves]
-            gaps = [self._gap(g, d * mask, self.steps[:1]) for mask in masks]
-            part = halves[int(np.argmax(gaps))]
+            first, second = np.array_split(part, 2)
+            only = np.where(np.isin(np.arange(d.size), first), d, 0)
+            part = first if self._gap(g, only, self.steps[:1]) > 1 else second
         return int(part[0])
 
     def _along(self, k):
         """Return the direction of element k, and steps: smaller ones too where the usual do not agree."""
         e = np.zeros_like(self.x)
         e[k] = self.unit[k]
-        numeric, bar = self._measure(e, self.steps[-1])
+        numeric, bar = self._slope(e, self.steps[-1])
         return e, self.steps if bar <= 1e-3 * abs(numeric) else self.steps[-1] / 8.0 ** np.arange(5)
 
     def right(self, k):
         """Return the numerical derivative at flat index `k`, from the step with the smallest error bar."""
         e, steps = self._along(k)
-        measured = [(self._measure(e, h), h) for h in steps]
+        measured = [(self._slope(e, h), h) for h in steps]
         best = min(measured, key=lambda m: np.nan_to_num(m[0][1] + self.rounding / m[1], nan=np.inf))
         return best[0][0] / self.unit[k]
 
     def _excused(self, g, k):
         """Return whether `op` has no derivative at `k` and `g[k]` is as good as any; add a note if so."""
-        e, steps = self._along(k)
-        note = self._note(g, k, e, steps)
-        if note:
-            self.notes.append((k, note))
+        note = self._note(g, k)
+        self.notes += [(k, note)] if note else []
         return bool(note)
 
-    def _note(self, g, k, e, steps):
-        at = functools.cache(lambda t: self.loss(t * e))
+    def _note(self, g, k):
+        e, steps = self._along(k)
+        at = lambda t: self._loss(t * e)  # noqa: E731
         _, h, tiny = self.steps
         # One-sided differences with steps h and h/2, extrapolated like `slope`.
         sides = [[(at(s * t) - at(0)) / (s * t * e[k]) for t in (h, h / 2)] for s in (-1, 1)]
