@@ -8,25 +8,25 @@ import numpy as np
 
 #: Part of an exception's message (a regular expression), and what to do about it.
 CURES = {
-    "must accept keyword argument 'variables'": "pass the weight by position: tf.convert_to_tensor(self.w); or "
-    "take variables=None in grad and return (input gradients, [one gradient per variable])",
-    "gradient for each variable|not enough values to unpack|can only concatenate list": "a grad that takes "
+    "must accept keyword argument 'variables'": "pass the weight by position: tf.convert_to_tensor(self.w); "
+    "or take variables=None in grad and return (input gradients, [one gradient per variable])",
+    "gradient for each variable|not enough values to unpack|can only concatenate list": "a grad with "
     "variables returns two things: the input gradients, and a list of one gradient per variable",
-    r"gradients, but returned|returned too few gradients|Num gradients \d+ generated": "return one gradient for "
-    "each positional argument of the op, in order, and None for one without",
+    r"gradients, but returned|returned too few gradients|Num gradients \d+ generated": "return one gradient "
+    "for each positional argument of the op, in order, and None for one without",
     "too many values to unpack|unsupported callable": "return (output, grad) from the decorated function",
     r"grad\w*\(\) (takes|missing)|<lambda>\(\) takes": "grad gets one upstream gradient for each output",
-    "supports keywords arguments only when eager": "pass tensors by position (by keyword, eager silently drops "
-    "the custom gradient); decorate an inner function, not `call`: Keras passes keywords",
+    "supports keywords arguments only when eager": "pass tensors by position (by keyword, eager silently "
+    "drops the custom gradient); decorate an inner function, not `call`: Keras passes keywords",
     "as a Python": "use tf.where or tf.cond for values; bind Python options in a closure, not as arguments",
     "has no attribute 'numpy'": "use TensorFlow ops: in a traced function a tensor has no value yet",
     "has no attribute 'name'": "return tensors from grad, as tf.ones_like(x): no Python or NumPy numbers",
     "calculated input gradient": "end grad with the shape of its input",
     "Detected unsupported operations": "replace numpy_function, py_function, tf.print: XLA can't compile it",
-    r"does not match type|expected to be a|must have the same (d)?type|incompatible with that of": "a constant "
-    "of a fixed dtype meets the input's: build constants with dtype=x.dtype, or tf.cast them to it",
-    r"None values not supported|Failed to convert elements of \[None": "the batch size is unknown in fit: use "
-    "tf.shape(x)[0], not x.shape[0]",
+    r"does not match type|expected to be a|must have the same (d)?type|incompatible with that of": "build "
+    "constants with dtype=x.dtype, or tf.cast them to it: one of a fixed dtype meets the input's",
+    r"None values not supported|Failed to convert elements of \[None": "the batch size is unknown in fit: "
+    "use tf.shape(x)[0], not x.shape[0]",
     "IndexedSlices": "the upstream gradient is sparse: start grad with dy = tf.convert_to_tensor(dy)",
     "out of scope": "keep no tensor in an attribute or a global: it belongs to the trace that made it",
     "Could not locate": "register it: @keras.saving.register_keras_serializable(package=...)",
@@ -147,7 +147,7 @@ def _pattern(g, x, k, shape, dy, truth) -> str:
 
 
 def unused_upstream(gradient, dy, parts) -> str:
-    """Return which of the `parts` of `dy` goes unused; `gradient` gives the flat gradient for such a vector."""
+    """Return which of the `parts` of `dy` goes unused, from the function that gives its gradient."""
     for j in range(len(parts)) if len(parts) > 1 else ():
         alone = [part * (n == j) for n, part in enumerate(parts)]
         if not np.any(gradient(np.concatenate(alone))):

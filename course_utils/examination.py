@@ -203,7 +203,7 @@ class Examination:
         )
 
     def _truth(self, i, at, point):
-        """Return what the gradient of argument i is held against at these vectors, for the `dy` of `point`."""
+        """Return what the gradient of argument i is held against at the vectors `at`, for the `dy` of `point`."""
         op, dy, g, x = point.op, point.dy, point.vectors[i], at[i]
         if self.surrogate or self.backward:
             label = "the declared backward" if self.backward else "the surrogate"
@@ -263,16 +263,15 @@ class Examination:
         if self.surrogate:
             intended = lambda dy, *xs: vjp(self.surrogate, xs, dy)  # noqa: E731
         names = [*self.names[:n], *(f"dy[{j}]" if dys[1:] else "dy" for j in range(len(dys)))]
-        dataclasses.replace(
+        second = dataclasses.replace(
             self,
             surrogate=intended and gradient_of(intended),
             backward=None,
             names=[*names, *self.names[n:]],
             prefix=f"{self.prefix}order 2, ",
-        ).run(
-            FlatOp(gradient_of(lambda dy, *xs: vjp(op.op, xs, dy)), [*op.leaves, *dys], op.variables),
-            order - 1,
         )
+        found = gradient_of(lambda dy, *xs: vjp(op.op, xs, dy))
+        second.run(FlatOp(found, [*op.leaves, *dys], op.variables), order - 1)
 
 
 def _wide(x):

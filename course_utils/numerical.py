@@ -179,29 +179,19 @@ class Numerical:
     """The numerical derivative of `loss(move) = ⟨dy, op(x + move)⟩` at no move.
 
     Along a random normal direction d the slope of `t ↦ loss(t·d)` is `⟨g, d⟩` for the right gradient g, and
-    for hardly any other: a few evaluations judge all elements. A fault is located by bisection.
-
-    Args:
-        loss: Callable of a flat vector that returns a float.
-        x: The input, a flat vector.
-        size: How large the terms are whose sum `loss` is.
-        eps: Machine epsilon of the arithmetic.
-        rtol: Largest relative error.
-        rng: Generator of the directions.
+    for hardly any other: a few evaluations judge all elements. A fault is located by bisection. `size` is the
+    norm of the products whose sum `loss` is, `eps` the machine epsilon of the arithmetic.
     """
 
     label = "the numerical derivative"
 
     def __init__(self, loss, x, size, eps, rtol, rng):
-        self.x, self.rtol, self.rng, self.notes = x, rtol, rng, []
+        self.x, self.rtol, self.notes = x, rtol, []
         self.unit = np.maximum(1, np.abs(x))
         self.steps = np.cbrt(eps) / np.array([1, 8, 64])
         self.rounding, self.most_rounding = 10 * eps * size, 1e5 * eps * size
-        self.probes = [self._direction() for _ in range(2)]
+        self.probes = [rng.standard_normal(x.shape) * self.unit for _ in range(2)]
         self._evaluate, self._known = loss, {}
-
-    def _direction(self):
-        return self.rng.standard_normal(self.x.shape) * self.unit
 
     def _loss(self, move):
         """Evaluate the op, once at each place, however many gradients are judged."""
@@ -235,25 +225,31 @@ class Numerical:
 
     def mismatch(self, g):
         """Return a flat index where `g` is wrong, None where it agrees; note what has no derivative."""
-        has_slope = np.isfinite(g)
-        for k in np.flatnonzero(~has_slope)[:8]:
+        undefined = np.flatnonzero(~np.isfinite(g))
+        for k in undefined[:8]:
             if not self._excused(g, k):
                 return k
-        g = np.where(has_slope, g, 0)
-        if self.agrees(g, has_slope):
+        self._leave_out(undefined)
+        g = np.nan_to_num(g, nan=0, posinf=0, neginf=0)
+        if self.agrees(g):
             return None
         self._listen()
         for d in self.probes:
-            while self._gap(g, d * has_slope, self.steps) > 1:
-                k = self._bisect(g, d * has_slope)
+            while self._gap(g, d, self.steps) > 1:
+                k = self._bisect(g, d)
                 if not self._excused(g, k):
                     return k
                 if len(self.notes) > 9:
                     self.notes.append((k, "is the tenth such point: the rest is not checked"))
                     return None
                 # Where several elements share a value they share its kink, as all zeros do under relu.
-                has_slope[self.x == self.x[k] if len(self.notes) > 2 else k] = False
+                self._leave_out(self.x == self.x[k] if len(self.notes) > 2 else k)
         return None
+
+    def _leave_out(self, elements):
+        """Look no longer along elements that have no derivative."""
+        for d in self.probes:
+            d[elements] = 0
 
     def _listen(self):
         """Measure the rounding that shows in the loss: more than usual where terms cancel inside the op.
@@ -262,7 +258,7 @@ class Numerical:
         a third difference leaves is rounding. It counts up to a point too.
         """
         near, found = self.steps[0] * 1e-6, []
-        for d in (self._direction() for _ in range(3)):
+        for d in self.probes:
             one, two, three, four = (self._loss(n * near * d) for n in (1, 2, 3, 4))
             found.append(abs(four - 3 * three + 3 * two - one))
         self.rounding = max(self.rounding, min(8 * np.nan_to_num(max(found)), self.most_rounding))

@@ -30,10 +30,8 @@ def runs(subject: Subject) -> str:
     for label, y in subject.outputs.items():
         if not np.all(np.isfinite(tf.cast(y, tf.float64))):
             raise Problem(f"{label} has NaN or infinity")
-    taken, given = (
-        ", ".join(str(tuple(t.shape)) for t in tensors)
-        for tensors in (subject.leaves, subject.outputs.values())
-    )
+    shapes = [[str(tuple(t.shape)) for t in ts] for ts in (subject.leaves, subject.outputs.values())]
+    taken, given = map(", ".join, shapes)
     return f"{taken} → {given}, {len(subject.layer.trainable_variables)} trainable weights"
 
 
@@ -133,23 +131,22 @@ def gradient(subject: Subject) -> str:
     if not subject.sources or not subject.upstream:
         raise Note("nothing to differentiate: no floating-point input and weight, or no such output")
     layer, leaves, outcome = _in_float64(subject)
-    taken, options = subject.floats or range(len(leaves)), dict(subject.options)
-    alone = lambda outputs: outputs if outputs[1:] else outputs[0]  # noqa: E731 (as surrogates return it)
+    taken = subject.floats or range(len(leaves))
 
-    def with_tensors(tensors):
-        if any(t.dtype != leaves[i].dtype for i, t in zip(taken, tensors, strict=True)):
-            raise TypeError(f"the layer computes in {layer.compute_dtype} only")  # Keras would cast silently
+    def complete(tensors):
         given = dict(zip(taken, tensors, strict=True))
+        if any(t.dtype != leaves[i].dtype for i, t in given.items()):  # Keras would cast it silently
+            raise TypeError(f"the layer computes in {layer.compute_dtype} only")
         return [given.get(i, leaf) for i, leaf in enumerate(leaves)]
 
-    def surrogate(*tensors):
-        inputs, kwargs = subject.pack(with_tensors(tensors))
-        return alone(keras.tree.flatten(subject.options["surrogate"](inputs, **kwargs)))
-
     def op(*tensors):
-        return alone(subject.call(layer, with_tensors(tensors)))
+        return _alone(subject.call(layer, complete(tensors)))
 
-    options |= {"surrogate": surrogate} if options.get("surrogate") else {}
+    def surrogate(*tensors):
+        inputs, kwargs = subject.pack(complete(tensors))
+        return _alone(keras.tree.flatten(subject.options["surrogate"](inputs, **kwargs)))
+
+    options = subject.options | ({"surrogate": surrogate} if subject.options.get("surrogate") else {})
     if "outer_tape" not in subject.failed:  # a graph gives the same, and is faster for recurrent layers
         op = tf.function(op)
     variables = [v.value for v in layer.trainable_variables]
@@ -157,12 +154,14 @@ def gradient(subject: Subject) -> str:
     if not report:
         raise _gradient_problem(subject, report.failures, variables)
     if outcome:  # float32 is held to float64
-        try:
-            subject.compare(outcome, subject.reference, max(subject.rtol, 1e-3))
-        except Problem as problem:
-            detail = f"in {subject.layer.compute_dtype}, unlike in float64, {problem.detail}"
-            raise Problem(detail, "mind overflow") from None
+        told = f"in {subject.layer.compute_dtype}, unlike in float64, "
+        subject.compare(outcome, subject.reference, max(subject.rtol, 1e-3), told, "mind overflow")
     return f"in {layer.compute_dtype}"
+
+
+def _alone(outputs):
+    """Return the one output as surrogates and `backward` expect it, several as a list."""
+    return outputs if outputs[1:] else outputs[0]
 
 
 def _in_float64(subject: Subject):
@@ -256,10 +255,7 @@ def independent_examples(subject: Subject) -> None:
         raise Note("left out with training=True, where batch statistics are usual")
     first = {label: t if t is None else t[:1] for label, t in subject.batches(subject.reference).items()}
     alone = subject.batches(subject.outcome(subject.layer, [leaf[:1] for leaf in subject.leaves]))
-    try:
-        subject.compare(first, alone, max(subject.rtol, 1e-4))
-    except Problem as problem:
-        raise Problem(f"for the first example alone {problem.detail}") from None
+    subject.compare(first, alone, max(subject.rtol, 1e-4), "for the first example alone ")
 
 
 @check(

@@ -117,22 +117,19 @@ class Subject:
         weights = list(self.sources)[len(self.floats) :]
         return {label: t for label, t in outcome.items() if label.removeprefix(GRADIENT) not in weights}
 
-    def compare(self, before, after, rtol=None) -> None:
+    def compare(self, before, after, rtol=None, told="", cure="") -> None:
         """Raise `Problem` with the first difference between two outcomes, or the same part of them."""
         if len(before) != len(after):
-            raise Problem(f"{len(after)} outputs and gradients, not {len(before)}")
+            raise Problem(f"{told}{len(after)} outputs and gradients, not {len(before)}", cure)
         rtol = self.rtol if rtol is None else rtol
-        sizes = [
-            float(tf.reduce_max(abs(t)))
-            for label, t in before.items()
-            if label.startswith(GRADIENT) and t is not None
-        ]
+        gradients = [t for label, t in before.items() if label.startswith(GRADIENT) and t is not None]
+        sizes = [float(tf.reduce_max(abs(t))) for t in gradients]
         for label, tensor in before.items():
             is_gradient = label.startswith(GRADIENT)
             floor = 0.1 * rtol * max(sizes, default=0.0) if is_gradient else 0.0  # rounding of sums
             found = difference(tensor, after[label], rtol, floor)
             if found:
-                raise Problem(f"{'the outputs agree, but ' if is_gradient else ''}{label} {found}")
+                raise Problem(f"{told}{'the outputs agree, but ' * is_gradient}{label} {found}", cure)
 
     def agrees(self, outcome) -> bool:
         """Whether an outcome is that of the layer."""
@@ -163,10 +160,9 @@ class Subject:
 
     def model(self, before=lambda tensor: tensor) -> keras.Model:
         """Return a functional model of the twin, list in and list out; `before` is applied to each input."""
-        inputs = [
-            keras.Input(x.shape[1:], dtype=x.dtype.name, name=f"check_layer_{i}")
-            for i, x in enumerate(self.leaves)
-        ]
+        inputs = []
+        for i, x in enumerate(self.leaves):
+            inputs.append(keras.Input(x.shape[1:], dtype=x.dtype.name, name=f"check_layer_{i}"))
         return keras.Model(inputs, self.call(self.twin, map(before, inputs)), name="check_layer_model")
 
 
