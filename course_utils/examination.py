@@ -203,7 +203,7 @@ class Examination:
         )
 
     def _truth(self, i, at, point):
-        """Return what the gradient of argument i is held against at the vectors `at`, for the `dy` of `point`."""
+        """Return what the gradient of argument i is held against at the vectors `at`, for the same `dy`."""
         op, dy, g, x = point.op, point.dy, point.vectors[i], at[i]
         if self.surrogate or self.backward:
             label = "the declared backward" if self.backward else "the surrogate"
