@@ -10,7 +10,17 @@ import numpy as np
 import tensorflow as tf
 
 from course_utils import diagnosis
-from course_utils.numerical import Declared, FlatOp, Numerical, differentiable, epsilon, flat, resolution, vjp
+from course_utils.numerical import (
+    Declared,
+    FlatOp,
+    Numerical,
+    OpError,
+    differentiable,
+    epsilon,
+    flat,
+    resolution,
+    vjp,
+)
 from course_utils.report import Report
 
 #: The relative error that a gradient may have, for the dtype it is computed in.
@@ -49,7 +59,16 @@ class Examination:
     prefix: str = ""
 
     def run(self, op, order) -> None:
-        """Make all checks, up to the derivative of this order."""
+        """Make all checks, up to the derivative of this order, and put the variables back."""
+        try:
+            self._examine(op, order)
+        except OpError as error:
+            told, cure = diagnosis.explain(error.__cause__)
+            self._add(False, str(error), f"raises {told}", cure)
+        finally:
+            op.place(op.start)
+
+    def _examine(self, op, order) -> None:
         native = self._evaluate(op)
         if not (self._same_twice(native) and self._structure(native)):
             return

@@ -64,32 +64,30 @@ def check_layer(layer, inputs, *, call_kwargs=None, skip=(), also=(), **gradient
         (True, '(4, 2) → (4, 3), 2 trainable weights')
     """
     call_kwargs = {} if call_kwargs is None else call_kwargs
-    skip, also = _names("skip", skip, CHECKS), _names("also", also, ALSO)
     _check_layer_argument(layer, call_kwargs)
     _check_inputs(inputs, call_kwargs)
-    unknown = [name for name in gradient_options if name not in _GRADIENT_OPTIONS]
-    if unknown:
-        raise TypeError(f"{unknown[0]} is no argument; gradient options are {', '.join(_GRADIENT_OPTIONS)}")
+    _check_options(skip, also, gradient_options)
     subject, report = Subject(layer, inputs, call_kwargs, gradient_options), Report(f"layer {layer.name}")
     with subject.untouched():
         for name, check in {**CHECKS, **{name: ALSO[name] for name in also}}.items():
-            cause = next((subject.failed[need] for need in check.needs if need in subject.failed), "")
             if name in skip:
                 report.add(None, check.title, "skipped")
-            elif cause:
-                subject.failed[name] = cause
-                if cause not in ("runs", "deterministic"):  # after these nothing could be checked
-                    report.add(None, check.title, f"left out, it would repeat `{cause}`")
-            elif check.fixed and subject.random:
-                report.add(None, check.title, "left out, the layer draws random numbers")
             else:
                 _make(name, check, subject, report)
     return report
 
 
 def _make(name, check, subject, report) -> None:
-    """Make one check and add its line to the report."""
+    """Make one check and add its line to the report, unless it would repeat a failure."""
+    cause = next((subject.failed[need] for need in check.needs if need in subject.failed), "")
+    if cause:
+        subject.failed[name] = cause
+        if cause not in ("runs", "deterministic"):  # after these nothing could be checked
+            report.add(None, check.title, f"left out, it would repeat `{cause}`")
+        return
     try:
+        if check.fixed and subject.random:
+            raise Note("left out, the layer draws random numbers")
         report.add(True, check.title, check.run(subject) or "")
     except Note as note:
         report.add(None, check.title, note.detail, cure=note.cure)
@@ -100,13 +98,18 @@ def _make(name, check, subject, report) -> None:
         subject.failed[name] = name
 
 
-def _names(argument, names, known) -> list[str]:
-    if isinstance(names, str) or not all(isinstance(name, str) for name in names):
-        raise TypeError(f"{argument} must be a sequence of names, as ({next(iter(known))!r},), not {names!r}")
-    for name in names:
-        if name not in known:
-            raise ValueError(f"{argument}: unknown check {name!r}; known are {', '.join(known)}")
-    return list(names)
+def _check_options(skip, also, gradient_options) -> None:
+    for argument, names, known in (("skip", skip, CHECKS), ("also", also, ALSO)):
+        if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+            raise TypeError(
+                f"{argument} must be a sequence of names, as ({next(iter(known))!r},), not {names!r}"
+            )
+        for name in names:
+            if name not in known:
+                raise ValueError(f"{argument}: unknown check {name!r}; known are {', '.join(known)}")
+    for name in gradient_options:
+        if name not in _GRADIENT_OPTIONS:
+            raise TypeError(f"{name} is no argument; gradient options are {', '.join(_GRADIENT_OPTIONS)}")
 
 
 def _check_layer_argument(layer, call_kwargs) -> None:

@@ -35,9 +35,7 @@ def runs(subject: Subject) -> str:
     return f"{taken} → {given}, {len(subject.layer.trainable_variables)} trainable weights"
 
 
-@check(
-    "draw random numbers from a keras.random.SeedGenerator of the layer; keep no counter or cache in Python"
-)
+@check("draw random numbers from a keras.random.SeedGenerator of the layer; keep no cache in Python")
 def deterministic(subject: Subject) -> None:
     """Gives the same result twice."""
     states = subject.layer.non_trainable_variables
@@ -316,9 +314,8 @@ def trains(subject: Subject) -> None:
     rounding = 1e-5 * max(abs(move).max() for move in compiled)
     for variable, move, other in zip(model.trainable_variables, compiled, eager, strict=True):
         if not np.all(np.isfinite(move)):
-            raise Problem(
-                f"{variable.path} is not finite after two steps", "make grad finite for larger inputs too"
-            )
+            cure = "make grad finite for larger inputs too"
+            raise Problem(f"{variable.path} is not finite after two steps", cure)
         if not np.any(move):
             raise Problem(f"{variable.path} did not move")
         if abs(move - other).max() > 1e-2 * abs(move).max() + rounding:
@@ -357,9 +354,8 @@ def forward_mode(subject: Subject) -> None:
         jvps = [accumulator.jvp(y, tf.UnconnectedGradients.ZERO) for y in outputs if y.dtype.is_floating]
     except Exception as error:
         raise Note(f"not available for this layer: {type(error).__name__}") from None
-    forward = sum(
-        np.vdot(tf.cast(j, tf.float64), dy) for j, dy in zip(jvps, subject.upstream.values(), strict=True)
-    )
+    pairs = zip(jvps, subject.upstream.values(), strict=True)
+    forward = sum(np.vdot(tf.cast(jvp, tf.float64), dy) for jvp, dy in pairs)
     gradients = list(subject.batches(subject.reference).values())[len(outputs) :]
     products = [np.vdot(g, t) for g, t in zip(gradients, tangents, strict=True) if g is not None]
     if abs(forward - sum(products)) > 1e-3 * max([abs(forward), *map(abs, products)]):
@@ -394,10 +390,8 @@ def saved_model(subject: Subject) -> None:
         subject.model().export(pathlib.Path(folder, "model"), verbose=False)
         upstream = {f"dy{i}": dy for i, dy in subject.upstream.items()}
         np.savez(pathlib.Path(folder, "given.npz"), *subject.leaves, **upstream)
-        script = pathlib.Path(__file__).with_name("reload.py")
-        process = subprocess.run(
-            [sys.executable, script, folder], capture_output=True, text=True, check=False
-        )
+        command = [sys.executable, pathlib.Path(__file__).with_name("reload.py"), folder]
+        process = subprocess.run(command, capture_output=True, text=True, check=False)
         if process.returncode:
             raise RuntimeError(process.stderr)
         found = dict(np.load(pathlib.Path(folder, "found.npz")))
