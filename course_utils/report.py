@@ -64,16 +64,7 @@ class Report:
         self.title = title
         self.checks: list[Check] = []
 
-    def add(
-        self,
-        ok: bool | None,
-        name: str,
-        detail: str = "",
-        *,
-        cure: str = "",
-        error: float = 0.0,
-        index: tuple[int, ...] | None = None,
-    ) -> None:
+    def add(self, ok, name, detail="", *, cure="", error=0.0, index=None) -> None:
         """Append one `Check`; its arguments are the attributes of `Check`."""
         self.checks.append(Check(None if ok is None else bool(ok), name, detail, cure, float(error), index))
 
@@ -107,7 +98,7 @@ class Report:
 
     def raise_if_failed(self) -> None:
         """Raise an `AssertionError` that holds the whole report when a check failed."""
-        if self.failures:
+        if not self.ok:
             raise AssertionError(str(self))
 
     def __bool__(self) -> bool:
@@ -127,10 +118,8 @@ class Report:
     def _repr_html_(self) -> str:
         """Show a table with one row a check; the details of a check fold away where they are long."""
         rows = "".join(_row(check) for check in self.checks)
-        caption = (
-            f'<caption style="white-space: nowrap; text-align: left">{html.escape(self.summary)}</caption>'
-        )
-        return f"<table>{caption}{rows}</table>"
+        style = "white-space: nowrap; text-align: left"
+        return f'<table><caption style="{style}">{html.escape(self.summary)}</caption>{rows}</table>'
 
 
 def _row(check: Check) -> str:
