@@ -9,6 +9,8 @@ import nbformat
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
+import course
+from tests.browser.explorer_view import same_number
 from tests.browser.lab import ROOT, Notebook, find_chromium
 from tests.test_notebooks_solved import stub_name
 
