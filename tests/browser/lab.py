@@ -179,7 +179,7 @@ class Notebook:
             self.page.keyboard.press("Shift+Enter")
         self.page.wait_for_function("old => !old.isConnected", arg=old, timeout=PATIENCE)
         check.wait_for(timeout=PATIENCE)
-        return check.inner_text()
+        return check.text_content()
 
     def explorers(self) -> list[ExplorerView]:
         """Give the explorers of the notebook, from top to bottom."""
