@@ -17,6 +17,7 @@ import tempfile
 import nbformat
 
 from tests.browser.lab import Notebook, open_chromium, start_lab
+from tests.refresh import KERNEL
 
 ROUNDS, DRAGS, MOVES = 40, 4, 60
 CELLS = {
@@ -133,7 +134,9 @@ def main(rounds: int) -> None:
         folder = pathlib.Path(name)
         cells = [nbformat.v4.new_code_cell(code.strip()) for code in CELLS.values()]
         (folder / "files").mkdir()
-        nbformat.write(nbformat.v4.new_notebook(cells=cells), folder / "files" / "bench.ipynb")
+        notebook = nbformat.v4.new_notebook(cells=cells)
+        notebook.metadata.kernelspec = KERNEL  # without it JupyterLab asks, and waits
+        nbformat.write(notebook, folder / "files" / "bench.ipynb")
         with start_lab(folder / "files", folder / "settings") as lab, open_chromium() as browser:
             page = browser.new_page(viewport={"width": 1200, "height": 1400})
             lab.open(page)

@@ -26,26 +26,26 @@ NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"
 SWITCHES = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
 PATIENCE = 180_000  # milliseconds; a loaded machine is slow, and a wait that is over costs nothing
 
-OPEN = """async path => {
-  const app = window.jupyterapp;
-  await app.restored;
-  const panel = await app.commands.execute('docmanager:open', {path, factory: 'Notebook'});
-  await panel.context.ready; await panel.revealed; await panel.sessionContext.ready;
+RESTORED = "async () => { await window.jupyterapp?.restored; return Boolean(window.jupyterapp); }"
+# No command is awaited in the page, where a dialog would hold it up for ever; READY and FINISHED have limits.
+OPEN = """path => { window.jupyterapp.commands.execute('docmanager:open', {path, factory: 'Notebook'}); }"""
+READY = """path => {
+  const panel = window.jupyterapp.shell.currentWidget;
+  return panel?.context?.path === path && panel.context.isReady && panel.sessionContext.isReady;
 }"""
 # The stored counts would look as if the cells had run, so they go first.
-RUN_ALL = """async () => {
-  const commands = window.jupyterapp.commands;
-  await commands.execute('notebook:clear-all-cell-outputs');
-  await commands.execute('notebook:run-all-cells');
+RUN_ALL = """() => {
+  for (const command of ['clear-all-cell-outputs', 'run-all-cells'])
+    window.jupyterapp.commands.execute(`notebook:${command}`);
 }"""
-# The command comes back early where a cell raises on purpose, though the cells after it still run.
+# Where a cell raises on purpose the cells after it still run.
 FINISHED = """() => {
   const panel = window.jupyterapp.shell.currentWidget;
   const code = panel.context.model.toJSON().cells
     .filter(c => c.cell_type === 'code' && [].concat(c.source).join('').trim());
   const errors = code.filter(c => !(c.metadata.tags || []).includes('raises-exception'))
     .flatMap(c => c.outputs.filter(o => o.output_type === 'error').map(o => `${o.ename}: ${o.evalue}`));
-  const idle = panel.sessionContext.session.kernel.status === 'idle';
+  const idle = panel.sessionContext.session?.kernel?.status === 'idle';
   return errors.length || (idle && code.every(c => c.execution_count)) ? {errors, cells: code.length} : false;
 }"""
 CLOSE = """async () => {
@@ -146,7 +146,10 @@ class Lab:
     def open(self, page: Page) -> None:
         """Open JupyterLab in `page`, with nothing left from before."""
         page.goto(f"{self.address}/lab?reset&token={self.token}")
-        page.wait_for_function("() => window.jupyterapp?.restored", timeout=PATIENCE)
+        page.wait_for_function(
+            "async () => { await window.jupyterapp?.restored; return Boolean(window.jupyterapp) }",
+            timeout=PATIENCE,
+        )
 
 
 class Notebook:
@@ -155,6 +158,7 @@ class Notebook:
     def __init__(self, page: Page, path: str):
         self.page = page
         page.evaluate(OPEN, path)
+        page.wait_for_function(READY, arg=path, timeout=PATIENCE)
         self.panel = page.locator(".jp-NotebookPanel:not(.lm-mod-hidden)")
         self.cells = self.panel.locator(".jp-Cell")
 
