@@ -20,7 +20,7 @@ import ipywidgets as widgets
 import numpy as np
 
 from course_utils.plotting import MARKERS, STYLES, as_grid, gradient_curves, new_figure
-from course_utils.svg import explorer_svg
+from course_utils.svg import LiveSVG
 
 #: How a style is called, and what matplotlib draws for it.
 KINDS = {"line": {}, "points": {"linestyle": "none", "markersize": 5}, "steps": {"drawstyle": "steps-mid"}}
@@ -167,7 +167,7 @@ class Explorer(widgets.VBox):
 
     def svg(self) -> str:
         """The picture as it stands, as SVG with a title for screen readers."""
-        return explorer_svg(self.figure, str(self))
+        return self._svg.render(str(self))
 
     def _build_figure(self, xlabel, ylabel, ylim):
         panels = list(self.curves)
@@ -186,6 +186,7 @@ class Explorer(widgets.VBox):
             ax.set_xlim(ax.get_xlim())
         self.figure.draw_without_rendering()
         self.figure.set_layout_engine("none")  # laid out once, not on every frame
+        self._svg = LiveSVG(self.figure, self._lines.values())
 
     def _update(self, _change=None):
         try:
