@@ -19,7 +19,7 @@ import nbformat
 from tests.browser.lab import Notebook, open_chromium, start_lab
 from tests.refresh import KERNEL
 
-ROUNDS, DRAGS, MOVES = 40, 4, 60
+ROUNDS, DRAGS, MOVES = 40, 3, 60
 CELLS = {
     "interact": """
 import course_utils.quiet
