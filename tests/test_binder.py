@@ -1,6 +1,6 @@
 """What Binder would build, rendered by repo2docker itself, without Docker.
 
-`tests/benchmarks/binder_rehearsal.py` carries out the same steps in a clean environment and runs notebooks there.
+`tests/benchmarks/binder_rehearsal.py` carries out the same steps and runs notebooks in what they made.
 """
 
 import os
