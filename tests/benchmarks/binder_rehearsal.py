@@ -2,11 +2,11 @@
 
     python tests/benchmarks/binder_rehearsal.py [notebooks that are opened together]
 
-What Binder does with Docker happens here with a virtual environment: a Python with pip (binder/environment.yml), then
-binder/postBuild in a copy of the repository, then JupyterLab through binder/start with the limits that Binder sets.
-Two notebooks run at the same time in two kernels; a watcher ends the session when it holds more than 2 GB.
-Then each notebook runs alone. The exit status is 1 when the session was ended or a kernel held more than 1 GB.
-It downloads about 1 GB, takes a quarter of an hour, and needs Linux.
+What Binder does with Docker happens here with a virtual environment: a Python with pip (as in
+binder/environment.yml), then binder/postBuild in a copy of the repository, then JupyterLab through
+binder/start with Binder's limits. Two notebooks run at the same time in two kernels; a watcher ends the
+session when it holds more than 2 GB. Then each notebook runs alone. The exit status is 1 when the session was
+ended or a kernel held more than 1 GB. It downloads about 1 GB, takes a quarter of an hour, and needs Linux.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TOGETHER = ("04", "08")
 
 
 def build(folder: pathlib.Path) -> tuple[pathlib.Path, dict[str, str]]:
-    """Copy the repository, make an environment, run postBuild; give the copy and the variables of the session."""
+    """Copy the repository, make an environment, run postBuild; give the copy and the session's variables."""
     files = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
     for name in files.splitlines():
         target = folder / "repository" / name

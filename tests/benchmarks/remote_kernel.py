@@ -47,10 +47,10 @@ class RemoteKernel:
         answer.raise_for_status()
         self.id, self.session, self.sliders = answer.json()["id"], uuid.uuid4().hex, []
         address = f"ws{url.removeprefix('http')}/api/kernels/{self.id}/channels"
-        self.socket = websocket.create_connection(address, header=self.headers, timeout=600)
+        self.socket = websocket.create_connection(address, header=self.headers, timeout=1800)
 
     def ask(self, kind: str, content: dict) -> list[dict]:
-        """Send a message on the shell channel and give all messages that it causes, until the kernel is idle."""
+        """Send a message on the shell channel and give all that it causes, until the kernel is idle."""
         header = {
             "msg_id": uuid.uuid4().hex,
             "msg_type": kind,
@@ -86,8 +86,8 @@ class RemoteKernel:
                 raise RuntimeError(f"{content['ename']}: {content['evalue']}")
             if kind == "stream":
                 printed += content["text"]
-            if kind == "comm_open" and "Slider" in content["data"].get("state", {}).get("_model_name", ""):
-                state = content["data"]["state"]
+            state = content["data"].get("state", {}) if kind == "comm_open" else {}
+            if state.get("_model_name", "").endswith("SliderModel"):
                 bounds = (state[key] for key in ("min", "max", "step", "value"))
                 self.sliders.append(Slider(content["comm_id"], state["description"], *bounds))
         return printed
@@ -117,8 +117,8 @@ class RemoteKernel:
         return int(self.execute(PEAK)) * 1024
 
     def alive(self) -> bool:
-        """Tell whether the kernel still answers and was never started anew."""
-        return self.execute("print('quiet' in dir(__import__('course_utils')))").strip() == "True"
+        """Tell whether the kernel answers and knows what the notebook imported: it was not started anew."""
+        return self.execute("import sys; print('course_utils.quiet' in sys.modules)").strip() == "True"
 
     def shut_down(self) -> None:
         """End the kernel."""
