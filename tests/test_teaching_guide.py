@@ -1,6 +1,7 @@
 """The teaching guide says what the notebooks hold: minutes, exercises, slider settings, links, commands."""
 
 import ast
+import functools
 import pathlib
 import re
 import shlex
@@ -30,9 +31,13 @@ def sections() -> dict[str, str]:
 SECTIONS = sections()
 
 
+@functools.cache
+def cells_of(path: pathlib.Path) -> list:
+    return nbformat.read(path, as_version=4).cells
+
+
 def trees(path: pathlib.Path) -> list[ast.Module]:
-    cells = nbformat.read(path, as_version=4).cells
-    return [ast.parse(cell.source) for cell in cells if cell.cell_type == "code"]
+    return [ast.parse(cell.source) for cell in cells_of(path) if cell.cell_type == "code"]
 
 
 def as_slider(node: ast.AST) -> Slider | None:
@@ -86,7 +91,7 @@ class TestEachNotebook:
         assert re.search(r"\*\*Discuss:\*\*.*\*[^*]+\?\* \w", text, re.DOTALL), "a question, and its answer"
 
     def test_minutes_are_those_of_the_notebook(self, path):
-        said = re.search(r"\*\*Time:\*\* (\d+) minutes", nbformat.read(path, as_version=4).cells[0].source)
+        said = re.search(r"\*\*Time:\*\* (\d+) minutes", cells_of(path)[0].source)
         (minutes,) = re.findall(r"^\*\*Minutes:\*\* (\d+)$", SECTIONS[path.name[:2]], re.MULTILINE)
         assert minutes == said[1]
 
@@ -102,7 +107,7 @@ class TestEachNotebook:
 
     def test_every_slider_of_the_notebook_was_found(self, path):
         """Held against the stored outputs, which name the sliders of each explorer."""
-        outputs = [o for c in nbformat.read(path, as_version=4).cells for o in c.get("outputs", [])]
+        outputs = [o for c in cells_of(path) for o in c.get("outputs", [])]
         texts = [o.data["text/plain"] for o in outputs if "image/png" in o.get("data", {})]
         named = {name for text in texts if not text.startswith("<") for name in re.findall(r"(\w+) = ", text)}
         titles = " ".join(text.rsplit(": ", 1)[0] for text in texts)
@@ -131,7 +136,7 @@ def test_chapters_of_a_notebook_that_a_route_names_exist():
     routes = GUIDE[GUIDE.index("## Routes") : GUIDE.index("## How a lesson goes")]
     for name, rest in re.findall(r"\[\d\d\]\((\d\d_\w+\.ipynb)\)(.*)", routes):
         if (ROOT / "notebooks" / name).exists():
-            cells = nbformat.read(ROOT / "notebooks" / name, as_version=4).cells
+            cells = cells_of(ROOT / "notebooks" / name)
             headings = {c.source.split("\n")[0].lstrip("# ") for c in cells if c.source.startswith("#")}
             headings |= {h for c in cells for h in re.findall(r"^#+ (.+)$", c.source, re.MULTILINE)}
             assert set(re.findall(r"(?<!\*)\*([^*]+)\*(?!\*)", rest)) <= headings

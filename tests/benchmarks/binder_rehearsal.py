@@ -11,6 +11,7 @@ ended or a kernel held more than 1 GB. It downloads about 1 GB, takes a quarter 
 
 from __future__ import annotations
 
+import concurrent.futures
 import os
 import pathlib
 import shutil
@@ -81,21 +82,19 @@ class Session:
         return RemoteKernel(self.url, self.token)
 
 
-def run_together(session: Session, paths: list[pathlib.Path]) -> None:
-    """Run notebooks at the same time, each in its kernel, and keep all kernels until the last has ended."""
-    kernels = [session.kernel() for _ in paths]
-    threads = [
-        threading.Thread(target=k.run, args=(p,), daemon=True) for k, p in zip(kernels, paths, strict=True)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    alive = [not session.ended and kernel.alive() for kernel in kernels]
-    names = " and ".join(path.name[:2] for path in paths)
-    print(f"{names} together: alive {alive}; the session held {session.most / 1e6:.0f} MB, limit 2000 MB")
+def run_together(session: Session, paths: list[pathlib.Path]) -> bool:
+    """Run notebooks at the same time, each in its kernel; tell whether all kernels live at the end."""
+    with concurrent.futures.ThreadPoolExecutor(len(paths)) as pool:
+        kernels = [session.kernel() for _ in paths]
+        seconds = list(pool.map(RemoteKernel.run, kernels, paths))
+    alive = all(kernel.alive() for kernel in kernels)
+    names = " and ".join(f"{path.name[:2]} ({t:.0f} s)" for path, t in zip(paths, seconds, strict=True))
+    print(
+        f"{names} together: all alive: {alive}; the session held {session.most / 1e6:.0f} MB, limit 2000 MB"
+    )
     for kernel in kernels:
         kernel.shut_down()
+    return alive
 
 
 def threads_of(kernel: RemoteKernel) -> str:
@@ -112,7 +111,7 @@ def main(numbers: list[str]) -> int:
         notebooks = sorted((repository / "notebooks").glob("[0-9]*.ipynb"))
         session, worst = Session(repository, variables), 0
         try:
-            run_together(session, [path for path in notebooks if path.name[:2] in numbers])
+            alive = run_together(session, [path for path in notebooks if path.name[:2] in numbers])
             for i, path in enumerate(notebooks):
                 kernel = session.kernel()
                 if i == 0:
@@ -127,7 +126,7 @@ def main(numbers: list[str]) -> int:
         finally:
             ended = session.ended
             stop(session.process)
-    return int(ended or worst > KERNEL)
+    return int(ended or not alive or worst > KERNEL)
 
 
 if __name__ == "__main__":
