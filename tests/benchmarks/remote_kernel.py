@@ -160,13 +160,14 @@ def memory(process: psutil.Process) -> int:
 
 
 def stop(process: subprocess.Popen) -> None:
-    """End a process that we started, with all its children."""
+    """End a process that we started, with all its children: ask first, then insist."""
     try:
-        members = psutil.Process(process.pid).children(recursive=True)
+        ours = psutil.Process(process.pid)
+        members = [*ours.children(recursive=True), ours]
     except psutil.NoSuchProcess:
-        members = []
+        return
     process.terminate()
     _, left = psutil.wait_procs(members, timeout=20)
     for member in left:
         member.kill()
-    process.wait(20)
+    process.wait()
