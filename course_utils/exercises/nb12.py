@@ -28,7 +28,8 @@ def _judge_rule(rule, inputs, forward, backward, mistakes=None, forward_mistakes
         y, grad = _pair(rule, tensors)
         want = np.asarray(forward(*inputs))
         output = f"the output for {dtype}"
-        judging.compare(judging.need_tensor(y, tf.cast(want, dtype), output), want, output, forward_mistakes)
+        wrong = {cause: f(*inputs) for cause, f in (forward_mistakes or {}).items()}
+        judging.compare(judging.need_tensor(y, tf.cast(want, dtype), output), want, output, wrong)
         dy = judging.random_upstream(want.shape)
         right = backward(dy, *inputs)
         for backend, call in CALLS.items():
@@ -230,6 +231,16 @@ def _judge_layer(layer_class):
         [x, cut],
         lambda x, cut: np.where(x > cut, x, 0.0),
         lambda dy, x, cut: (dy * (x > cut - 1.0), -np.sum(dy * (x > cut))),
+        {
+            "the cut moves the wrong way: a higher cut lets less through": lambda dy, x, cut: (
+                dy * (x > cut - 1.0),
+                np.sum(dy * (x > cut)),
+            ),
+            "the margin is gone: dy passes where x > cut - 1": lambda dy, x, cut: (
+                dy * (x > cut),
+                -np.sum(dy * (x > cut)),
+            ),
+        },
     )
     _judge_in_eager(layer_class())
     return "Tensors in, a tuple out, the weight's value as an argument: the layer is at home on all three."
