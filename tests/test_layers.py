@@ -39,6 +39,7 @@ LAYERS = {
         {"bits": 1},
         "bits is 1",
     ),
+    "PACT": (lambda **kw: layers.PACT(bits=3, bound=0.8, **kw), {"bound": 0}, "bound is 0"),
     "GradientProbe": (
         lambda **kw: layers.GradientProbe(measure="max", **kw),
         {"measure": "sum"},
