@@ -5,6 +5,7 @@ as `course_utils.layers` is imported, and returns its constructor's options from
 """
 
 from course_utils.layers.basic import CustomSquareLayer, GradientProbe, clipped_square
+from course_utils.layers.discrete import SpikingLayer, VectorQuantizer
 from course_utils.layers.quantized import LSQDense, QuantizeLayer
 from course_utils.layers.signal import ClipGradient, ClipGradientByNorm, GradientReversal, ScaleGradient
 
@@ -17,5 +18,7 @@ __all__ = [
     "LSQDense",
     "QuantizeLayer",
     "ScaleGradient",
+    "SpikingLayer",
+    "VectorQuantizer",
     "clipped_square",
 ]

@@ -8,6 +8,12 @@ Ops whose gradient differs from their derivative on purpose say so in their name
 their docstring: such a *pseudo-gradient* is a design decision, not a mistake to be mended.
 """
 
+from course_utils.ops.discrete import (
+    gumbel_softmax_straight_through,
+    one_hot_with_softmax_grad,
+    spike_with_surrogate_grad,
+    vector_quantize_with_identity_grad,
+)
 from course_utils.ops.exact import safe_norm, square_with_clipped_grad
 from course_utils.ops.signal import clip_gradient, clip_gradient_by_norm, reverse_gradient, scale_gradient
 from course_utils.ops.straight_through import (
@@ -22,7 +28,9 @@ __all__ = [
     "check_upstream",
     "clip_gradient",
     "clip_gradient_by_norm",
+    "gumbel_softmax_straight_through",
     "lsq_quantize",
+    "one_hot_with_softmax_grad",
     "quantize",
     "record_upstream",
     "reverse_gradient",
@@ -30,5 +38,7 @@ __all__ = [
     "safe_norm",
     "scale_gradient",
     "sign_with_clipped_grad",
+    "spike_with_surrogate_grad",
     "square_with_clipped_grad",
+    "vector_quantize_with_identity_grad",
 ]
