@@ -45,6 +45,18 @@ LAYERS = {
         {"measure": "sum"},
         "measure is 'sum'",
     ),
+    "SpikingLayer": (
+        lambda **kw: layers.SpikingLayer(decay=0.8, threshold=0.5, slope=2.0, **kw),
+        {"slope": 0},
+        "slope is 0",
+    ),
+    "VectorQuantizer": (
+        lambda **kw: layers.VectorQuantizer(
+            5, commitment=0.5, codebook_initializer=keras.initializers.RandomNormal(seed=6), **kw
+        ),
+        {"codes": 0},
+        "codes is 0",
+    ),
 }
 
 

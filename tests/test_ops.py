@@ -7,8 +7,30 @@ import tensorflow as tf
 
 from course_utils import ops
 
+
+def one_hot(x):
+    """Give 1 at the largest element of each row, else 0."""
+    return np.eye(x.shape[-1])[x.argmax(-1)]
+
+
+def softmax_gradient(dy, x, temperature):
+    """Give the gradient of a softmax by its whole Jacobian, row by row."""
+    s = np.exp(x / temperature)
+    s /= s.sum(-1, keepdims=True)
+    jacobian = (np.einsum("bi,ij->bij", s, np.eye(x.shape[-1])) - np.einsum("bi,bj->bij", s, s)) / temperature
+    return np.einsum("bi,bij->bj", dy, jacobian)
+
+
+def gumbel_noise(shape):
+    """Give the noise of the seed that the table uses."""
+    uniform = tf.random.stateless_uniform(shape, [3, 4], alg="philox").numpy().astype("float64")
+    return -np.log(-np.log(uniform))
+
+
 #: Where `record_upstream` writes: a graph must find its variable when it runs.
 RECORD = tf.Variable(0.0, trainable=False)
+#: The codes of `vector_quantize_with_identity_grad`.
+CODEBOOK = np.array([[0.5, 0.0, -0.5], [-1.0, 0.25, 0.0], [0.25, 1.0, 1.0]])
 #: op, forward and backward in NumPy, and a size of the inputs where the rule makes a difference.
 OPS = {
     "square_with_clipped_grad": (
@@ -67,6 +89,26 @@ OPS = {
     "record_upstream": (
         lambda x: ops.record_upstream(x, RECORD, "max"),
         lambda x: x,
+        lambda dy, x: dy,
+    ),
+    "spike_with_surrogate_grad": (
+        lambda x: ops.spike_with_surrogate_grad(x, 2.5),
+        lambda x: (x > 0) * 1.0,
+        lambda dy, x: dy / (1 + 2.5 * abs(x)) ** 2,
+    ),
+    "one_hot_with_softmax_grad": (
+        lambda x: ops.one_hot_with_softmax_grad(x, 1.5),
+        one_hot,
+        lambda dy, x: softmax_gradient(dy, x, 1.5),
+    ),
+    "gumbel_softmax_straight_through": (
+        lambda x: ops.gumbel_softmax_straight_through(x, 1.5, seed=[3, 4]),
+        lambda x: one_hot(x + gumbel_noise(x.shape)),
+        lambda dy, x: softmax_gradient(dy, x + gumbel_noise(x.shape), 1.5),
+    ),
+    "vector_quantize_with_identity_grad": (
+        lambda x: ops.vector_quantize_with_identity_grad(x, CODEBOOK)[0],
+        lambda x: CODEBOOK[np.linalg.norm(x[:, None] - CODEBOOK, axis=-1).argmin(-1)],
         lambda dy, x: dy,
     ),
 }

@@ -15,6 +15,7 @@ __all__ = ["PACT", "pact"]
 
 if keras.backend.backend() == "tensorflow":
     from course_utils.layers.basic import CustomSquareLayer, GradientProbe, clipped_square
+    from course_utils.layers.discrete import SpikingLayer, VectorQuantizer
     from course_utils.layers.quantized import LSQDense, QuantizeLayer
     from course_utils.layers.signal import ClipGradient, ClipGradientByNorm, GradientReversal, ScaleGradient
 
@@ -27,6 +28,8 @@ if keras.backend.backend() == "tensorflow":
         "LSQDense",
         "QuantizeLayer",
         "ScaleGradient",
+        "SpikingLayer",
+        "VectorQuantizer",
         "clipped_square",
     ]
 
