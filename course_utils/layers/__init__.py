@@ -5,6 +5,7 @@ as `course_utils.layers` is imported, and returns its constructor's options from
 """
 
 from course_utils.layers.basic import CustomSquareLayer, GradientProbe, clipped_square
+from course_utils.layers.implicit import FixedPointLayer
 from course_utils.layers.quantized import LSQDense, QuantizeLayer
 from course_utils.layers.signal import ClipGradient, ClipGradientByNorm, GradientReversal, ScaleGradient
 
@@ -12,6 +13,7 @@ __all__ = [
     "ClipGradient",
     "ClipGradientByNorm",
     "CustomSquareLayer",
+    "FixedPointLayer",
     "GradientProbe",
     "GradientReversal",
     "LSQDense",

@@ -9,6 +9,7 @@ their docstring: such a *pseudo-gradient* is a design decision, not a mistake to
 """
 
 from course_utils.ops.exact import safe_norm, square_with_clipped_grad
+from course_utils.ops.implicit import fixed_point
 from course_utils.ops.signal import clip_gradient, clip_gradient_by_norm, reverse_gradient, scale_gradient
 from course_utils.ops.straight_through import (
     lsq_quantize,
@@ -22,6 +23,7 @@ __all__ = [
     "check_upstream",
     "clip_gradient",
     "clip_gradient_by_norm",
+    "fixed_point",
     "lsq_quantize",
     "quantize",
     "record_upstream",
