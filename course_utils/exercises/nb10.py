@@ -9,13 +9,16 @@ from course_utils.exercises.exercise import Exercise, WrongAnswer
 
 def _judge_second(op, x, second, mistakes):
     """Judge the gradient of an elementwise op as a function of `x`, eager and in a graph."""
-    dy, ddy = judging.random_upstream(x.shape), judging.random_array(x.shape, seed=9)
+    x, dy, ddy = tf.constant(x), judging.random_upstream(x.shape), judging.random_array(x.shape, seed=9)
 
-    def gradient(x):
-        return judging.run(op, [x], dy)[1][0]
+    def derivative(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            dx = judging.run(op, [x], dy)[1][0]
+        return tape.gradient(dx, x, output_gradients=ddy)
 
-    for mode, runner in (("", judging.run), (" in a tf.function", judging.run_in_graph)):
-        _, (got,) = runner(gradient, [tf.constant(x)], ddy)
+    graph = tf.function(derivative, autograph=False).get_concrete_function(x)
+    for mode, got in (("", derivative(x)), (" in a tf.function", graph(x))):
         where = f"the second derivative{mode}"
         if got is None:
             cause = "in grad the slope is a constant: no stop_gradient, no NumPy"
@@ -180,6 +183,10 @@ def _judge_equilibrium(op):
         backward=rule(),
         inputs=[x, w],
         mistakes={
+            "the slope is missing in the gradient of w": lambda dy, x, w: (
+                rule()(dy, x, w)[0],
+                rule(last=ones)(dy, x, w)[1],
+            ),
             "both faults are still there: look at `w` in the loop, and at what is returned": rule(
                 False, last=ones
             ),
@@ -188,10 +195,6 @@ def _judge_equilibrium(op):
             "the slope is missing in the loop": rule(inner=ones),
             "nothing is solved: this is the gradient of one last step": rule(solve=False),
             "the gradient of w holds x where z belongs: w is multiplied by z": rule(state=x),
-            "the slope is missing in the gradient of w": lambda dy, x, w: (
-                rule()(dy, x, w)[0],
-                rule(last=ones)(dy, x, w)[1],
-            ),
         },
     )
     return "Backward it is the same loop with the transposed Jacobian, then one step to the arguments."
