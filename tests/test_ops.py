@@ -192,6 +192,17 @@ class TestSafeNorm:
         x, dy = tf.constant([[0.0, 0.0], [3.0, 4.0]], tf.float64), tf.constant([[1.0, 0.0]] * 2, tf.float64)
         np.testing.assert_allclose(row_of_hessian(x, dy), [[0, 0], [0.128, -0.096]], rtol=1e-12)
 
+    def test_second_derivative_of_a_traced_op(self):
+        x = tf.constant([[0.0, 0.0], [3.0, 4.0]], tf.float64)
+        traced = tf.function(lambda x: ops.safe_norm(x))
+        with tf.GradientTape() as outer:
+            outer.watch(x)
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                y = traced(x)
+            dx = tape.gradient(y, x)[:, 0]
+        np.testing.assert_allclose(outer.gradient(dx, x), [[0, 0], [0.128, -0.096]], rtol=1e-12)
+
     @pytest.mark.parametrize("axis", [0, 1, -2, (0, 2), None])
     @pytest.mark.parametrize("keepdims", [True, False])
     def test_axes_are_those_of_numpy(self, axis, keepdims):
