@@ -27,6 +27,13 @@ LAYERS = {
         {"strength": -1},
         "strength is -1: give a finite number of 0 or more",
     ),
+    "FixedPointLayer": (  # more of it in test_implicit.py
+        lambda **kw: layers.FixedPointLayer(
+            3, contraction=0.5, kernel_initializer=keras.initializers.GlorotUniform(seed=5), **kw
+        ),
+        {"units": 2, "contraction": 1},
+        "contraction is 1",
+    ),
     "LSQDense": (
         lambda **kw: layers.LSQDense(
             3, bits=3, activation="tanh", kernel_initializer=keras.initializers.GlorotUniform(seed=4), **kw

@@ -85,6 +85,11 @@ OPS = {
         lambda x: np.where(x > 0, x, 0.25 * x),
         lambda dy, x: np.where(x > 0, dy, 0.25 * dy),
     ),
+    "fixed_point": (  # more of it in test_implicit.py
+        lambda x: ops.fixed_point(lambda z, x: 0.25 * z[:, ::-1] + x, x, x),
+        lambda x: (x + 0.25 * x[:, ::-1]) / (1 - 0.25**2),
+        lambda dy, x: (dy + 0.25 * dy[:, ::-1]) / (1 - 0.25**2),
+    ),
     "check_upstream": (ops.check_upstream, lambda x: x, lambda dy, x: dy),
     "record_upstream": (
         lambda x: ops.record_upstream(x, RECORD, "max"),
@@ -238,6 +243,17 @@ class TestSafeNorm:
 
         x, dy = tf.constant([[0.0, 0.0], [3.0, 4.0]], tf.float64), tf.constant([[1.0, 0.0]] * 2, tf.float64)
         np.testing.assert_allclose(row_of_hessian(x, dy), [[0, 0], [0.128, -0.096]], rtol=1e-12)
+
+    def test_second_derivative_of_a_traced_op(self):
+        x = tf.constant([[0.0, 0.0], [3.0, 4.0]], tf.float64)
+        traced = tf.function(lambda x: ops.safe_norm(x))
+        with tf.GradientTape() as outer:
+            outer.watch(x)
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                y = traced(x)
+            dx = tape.gradient(y, x)[:, 0]
+        np.testing.assert_allclose(outer.gradient(dx, x), [[0, 0], [0.128, -0.096]], rtol=1e-12)
 
     @pytest.mark.parametrize("axis", [0, 1, -2, (0, 2), None])
     @pytest.mark.parametrize("keepdims", [True, False])

@@ -16,6 +16,7 @@ __all__ = ["PACT", "pact"]
 if keras.backend.backend() == "tensorflow":
     from course_utils.layers.basic import CustomSquareLayer, GradientProbe, clipped_square
     from course_utils.layers.discrete import SpikingLayer, VectorQuantizer
+    from course_utils.layers.implicit import FixedPointLayer
     from course_utils.layers.quantized import LSQDense, QuantizeLayer
     from course_utils.layers.signal import ClipGradient, ClipGradientByNorm, GradientReversal, ScaleGradient
 
@@ -23,6 +24,7 @@ if keras.backend.backend() == "tensorflow":
         "ClipGradient",
         "ClipGradientByNorm",
         "CustomSquareLayer",
+        "FixedPointLayer",
         "GradientProbe",
         "GradientReversal",
         "LSQDense",

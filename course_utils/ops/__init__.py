@@ -15,6 +15,7 @@ from course_utils.ops.discrete import (
     vector_quantize_with_identity_grad,
 )
 from course_utils.ops.exact import safe_norm, square_with_clipped_grad
+from course_utils.ops.implicit import fixed_point
 from course_utils.ops.lean import leaky_relu_from_output, swish_from_input
 from course_utils.ops.signal import clip_gradient, clip_gradient_by_norm, reverse_gradient, scale_gradient
 from course_utils.ops.straight_through import (
@@ -29,6 +30,7 @@ __all__ = [
     "check_upstream",
     "clip_gradient",
     "clip_gradient_by_norm",
+    "fixed_point",
     "gumbel_softmax_straight_through",
     "leaky_relu_from_output",
     "lsq_quantize",
