@@ -196,16 +196,17 @@ def check_options(op, surrogate, backward, order, rtol, seed) -> None:
         if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
             raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
     if rtol is not None and (
-        isinstance(rtol, bool) or not isinstance(rtol, numbers.Real) or not 0 < rtol < 1
+        isinstance(rtol, bool) or not isinstance(rtol, numbers.Real) or not 0 < float(rtol) < 1
     ):
         raise ValueError(f"rtol must be a number between 0 and 1, or None, got {rtol!r}")
 
 
-def check_inputs(op, inputs, variables):
+def check_inputs(op, inputs, variables) -> tuple[list, list[str]]:
     """Return the inputs as nested tensors and the names of all leaves and variables, or raise an error."""
     if not inputs:
         raise ValueError("inputs: give at least one input after op, such as check_gradient(op, x)")
-    tensors, names = [], []
+    tensors: list = []
+    names: list[str] = []
     for name, value in zip(_parameters(op, len(inputs)), inputs, strict=True):
         leaves = dict(_leaves(name, value))
         names += leaves
@@ -228,7 +229,7 @@ def check_inputs(op, inputs, variables):
 
 def _parameters(op, count) -> list[str]:
     try:
-        parameters = inspect.signature(op).parameters.values()
+        parameters = list(inspect.signature(op).parameters.values())
     except (TypeError, ValueError):
         parameters = []
     names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)][:count]

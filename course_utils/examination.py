@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -329,7 +330,8 @@ class Examination:
 
     def _declared(self, xs, dy):
         """Return the name and the vectors of the intended gradient."""
-        name, f = ("surrogate", self.surrogate) if self.surrogate else ("backward", self.backward)
+        name = "surrogate" if self.surrogate else "backward"
+        f: Any = self.surrogate or self.backward
         try:
             if self.backward:
                 want = tf.nest.flatten(f(dy, *xs))

@@ -14,7 +14,7 @@ import io
 import itertools
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import ipywidgets as widgets
 import matplotlib as mpl
@@ -23,7 +23,11 @@ import numpy as np
 from course_utils.plotting import MARKERS, STYLES, as_grid, gradient_curves, new_figure
 
 #: How a style is called, and what matplotlib draws for it.
-KINDS = {"line": {}, "points": {"linestyle": "none", "markersize": 5}, "steps": {"drawstyle": "steps-mid"}}
+KINDS: dict[str, dict[str, Any]] = {
+    "line": {},
+    "points": {"linestyle": "none", "markersize": 5},
+    "steps": {"drawstyle": "steps-mid"},
+}
 
 #: How many steps a logarithmic slider has.
 LOG_STEPS = 60
@@ -42,7 +46,7 @@ class Curve:
     y: np.ndarray
     kind: str = "line"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         x, y = np.asarray(self.x, np.float64), np.asarray(self.y, np.float64)
         if self.kind not in KINDS:
             raise ValueError(f"kind is {self.kind!r}: give one of {', '.join(KINDS)}")
@@ -82,7 +86,7 @@ class Slider:
     unit: str = ""
     log: bool = False
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not self.low < self.high or (self.log and self.low <= 0):
             raise ValueError(f"a slider from {self.low} to {self.high} is empty: give the lower end first")
         whole = isinstance(self.low, int) and isinstance(self.high, int) and not self.log
@@ -92,8 +96,7 @@ class Slider:
         if not self.low <= value <= self.high:
             raise ValueError(f"value is {value}: give a number from {self.low} to {self.high}")
         if self.log:  # a browser moves it onto the slider's grid, and would then show another picture
-            ends = np.log10([self.low, self.high])
-            grid = np.linspace(*ends, LOG_STEPS + 1)
+            grid = np.linspace(np.log10(self.low), np.log10(self.high), LOG_STEPS + 1)
             value = float(10 ** grid[np.argmin(abs(grid - np.log10(value)))])
         object.__setattr__(self, "step", step)
         object.__setattr__(self, "value", round(value) if whole and step == int(step) else value)
@@ -126,8 +129,9 @@ class Explorer(widgets.VBox):
 
     instances: ClassVar[weakref.WeakSet[Explorer]] = weakref.WeakSet()
 
-    def __init__(self, f, specs, *, title, xlabel, ylabel, ylim, on_release):
-        self.f, self.specs, self.title, self.error = f, specs, title, None
+    def __init__(self, f, specs, *, title, xlabel, ylabel, ylim, on_release) -> None:
+        self.f, self.specs, self.title = f, specs, title
+        self.error: Exception | None = None
         self._wants_progress = "progress" in inspect.signature(f).parameters
         self._progress = widgets.FloatProgress(min=0, max=1, description="computing")
         self._progress.layout.visibility = "hidden"
@@ -221,7 +225,7 @@ class Explorer(widgets.VBox):
         self._progress.layout.visibility = "visible"
         self._progress.value = fraction
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         values = ", ".join(f"{name} = {value:.4g}" for name, value in self.values.items())
         return f"{self.title}: {values}"
 
@@ -324,14 +328,14 @@ def explore_op(
     grid = as_grid(x, 201)
 
     def curves(**values):
-        panels = {"forward": {}, "backward": {}}
+        panels: dict[str, dict] = {"forward": {}, "backward": {}}
         ops = {"op": make_op(**values)} | ({"reference": reference} if reference else {})
         for label, op in ops.items():
             for panel, y in zip(panels.values(), gradient_curves(op, grid), strict=True):
                 panel[label] = (grid, y)
         return panels
 
-    curves.__signature__ = inspect.signature(make_op)
+    curves.__signature__ = inspect.signature(make_op)  # type: ignore[attr-defined]  # inspect reads it
     title = title or getattr(make_op, "__name__", "op")
     labels = ("output y", "gradient dy/dx")
     return explore(curves, title=title, xlabel="input x", ylabel=labels, ylim=ylim, **sliders)

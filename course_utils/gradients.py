@@ -53,7 +53,8 @@ def check_gradient(
         can be told, the cause. An op that raises fails its check.
 
     Raises:
-        TypeError, ValueError: When an argument of this function can't be used; the message names it.
+        TypeError: When an argument has the wrong type or dtype; the message names it.
+        ValueError: When an argument of this function can't be used; the message names it.
 
     Example:
         >>> print(check_gradient(tf.square, EDGE_POINTS))
@@ -66,11 +67,11 @@ def check_gradient(
         False
     """
     diagnosis.check_options(op, surrogate, backward, order, rtol, seed)
-    inputs, names = diagnosis.check_inputs(op, inputs, variables)
+    structure, names = diagnosis.check_inputs(op, inputs, variables)
     report = Report(f"gradient of {getattr(op, '__name__', None) or getattr(op, 'name', type(op).__name__)}")
     # The functions that the rest works with take the leaves of the inputs.
-    nested = any(map(tf.nest.is_nested, inputs))
-    pack = lambda leaves: tf.nest.pack_sequence_as(inputs, leaves) if nested else leaves  # noqa: E731
+    nested = any(map(tf.nest.is_nested, structure))
+    pack = lambda leaves: tf.nest.pack_sequence_as(structure, leaves) if nested else leaves  # noqa: E731
     case = Examination(
         report=report,
         op=lambda *leaves: op(*pack(leaves)),
@@ -84,7 +85,7 @@ def check_gradient(
     )
     before = [tf.identity(variable) for variable in case.variables]
     try:
-        point = case.run(tf.nest.flatten(inputs))
+        point = case.run(tf.nest.flatten(structure))
         if point and order > 1 and report:
             _next_order(case, point, order, seed)
     except OpError as error:

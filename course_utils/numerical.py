@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 
-def tf_variable(variable):
+def tf_variable(variable) -> tf.Variable:
     """Return the `tf.Variable` of a TensorFlow or Keras variable."""
     return variable if isinstance(variable, tf.Variable) else variable.value
 
@@ -56,7 +56,7 @@ def vjp(op, inputs, dy, variables=()) -> list:
     return [None if gradient is None else tf.convert_to_tensor(gradient) for gradient in gradients]
 
 
-def slope(phi, h):
+def slope(phi, h) -> tuple:
     """Return the derivative of a function of one number at 0, with its error bar.
 
     Two central differences, with steps `h` and `h / 2`, and their Richardson extrapolation; the bar is the
@@ -88,13 +88,13 @@ def resolution(*vectors) -> float:
 class Declared:
     """The gradient that a surrogate or a declared backward pass gives."""
 
-    def __init__(self, label, want, rtol, noise=0):
+    def __init__(self, label, want, rtol, noise=0) -> None:
         self.label, self.want = label, want
         size = np.abs(want[np.isfinite(want)]).max(
             initial=0
         )  # an element far smaller than others is their rounding
         self.tolerance = rtol * (np.abs(want) + 1e-2 * size) + noise + 1e-300
-        self.notes = []
+        self.notes: list[tuple[int, str]] = []
 
     def _errors(self, g):
         # A value that is inf or nan in both is no difference.
@@ -102,20 +102,20 @@ class Declared:
             ratio = np.abs(g - self.want) / self.tolerance
         return np.where(np.isfinite(g) | np.isfinite(self.want), np.nan_to_num(ratio, nan=np.inf), 0)
 
-    def mismatch(self, g):
+    def mismatch(self, g) -> int | None:
         """Return the flat index where `g` is worst, None where it agrees."""
         errors = self._errors(g)
         return int(np.argmax(errors)) if np.any(errors > 1) else None
 
-    def right(self, k):
+    def right(self, k) -> float:
         """Return the right gradient at flat index `k`."""
         return self.want[k]
 
-    def agrees(self, g, where=True):
+    def agrees(self, g, where=True) -> bool:
         """Return whether `g` is right at all elements, or at those of the mask `where`."""
         return not np.any((self._errors(g) > 1) & where)
 
-    def factor(self, g):
+    def factor(self, g) -> float:
         """Return how many times the right gradient `g` is, were it a multiple of it."""
         return float(g @ g / (g @ self.want)) if g @ self.want else 0.0
 
@@ -129,14 +129,14 @@ class Numerical:
 
     label = "the numerical derivative"
 
-    def __init__(self, loss, x, size, eps, rtol, rng):
+    def __init__(self, loss, x, size, eps, rtol, rng) -> None:
         self.loss, self.x, self.rtol, self.rng = loss, x, rtol, rng
         self.unit = np.maximum(1, np.abs(x))
         self.steps = np.cbrt(eps) / np.array([1, 8, 64])
         self.open = np.ones(x.shape, bool)  # elements that have a derivative, as far as is known
         # Noise counts up to a point, as the error bar does: an op that is all noise must not pass anything.
         self.rounding = max(10 * eps * size, min(8 * self._noise(), 1e5 * eps * size))
-        self.notes = []
+        self.notes: list[tuple[int, str]] = []
 
     def _direction(self):
         return self.rng.standard_normal(self.x.shape) * self.unit * self.open
@@ -172,7 +172,7 @@ class Numerical:
         first, rest = self.steps[:1], self.steps[1:]
         return self._gap(g, d, self._measure(d, first)) > 1 and self._gap(g, d, self._measure(d, rest)) > 1
 
-    def mismatch(self, g):
+    def mismatch(self, g) -> int | None:
         """Return a flat index where `g` is wrong, None where it agrees; note what has no derivative."""
         undefined = np.flatnonzero(~np.isfinite(g))
         for k in undefined[:8]:
@@ -217,7 +217,7 @@ class Numerical:
         _, numeric, bar = self._measure(self._along(k), self.steps[-1:])[0]
         return self.steps if bar <= 1e-3 * abs(numeric) else self.steps[-1] / 8.0 ** np.arange(5)
 
-    def right(self, k):
+    def right(self, k) -> float:
         """Return the numerical derivative at flat index `k`, from the step with the smallest error bar."""
         measured = self._measure(self._along(k), self._steps_at(k))
         return (
@@ -261,7 +261,7 @@ class Numerical:
         directions = [self._direction() for _ in range(2)]
         return [(d, self._measure(d, self.steps)) for d in directions]
 
-    def agrees(self, g, where=None):
+    def agrees(self, g, where=None) -> bool:
         """Return whether `g` is right at all elements, or at those of the mask `where`."""
         if not np.isfinite(g).all():
             return False
@@ -270,7 +270,7 @@ class Numerical:
             probes = [(d * where, self._measure(d * where, self.steps)) for d, _ in probes]
         return all(self._gap(g, d, measured) <= 1 for d, measured in probes)
 
-    def factor(self, g):
+    def factor(self, g) -> float:
         """Return how many times the right gradient `g` is, were it a multiple of it."""
         d, measured = self._probes[0]
         return float(g @ d / measured[0][1]) if measured[0][1] else 0.0

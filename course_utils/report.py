@@ -60,7 +60,7 @@ class Report:
         (False, 1.0, ['input 0'])
     """
 
-    def __init__(self, title: str):
+    def __init__(self, title: str) -> None:
         self.title = title
         self.checks: list[Check] = []
 
@@ -120,7 +120,7 @@ class Report:
         # One line: pytest shows the repr of what it asserts, on one line and cut to 240 characters.
         return f"<{'; '.join([self.summary, *map(str, self.failures)])}>"
 
-    def _repr_pretty_(self, printer, cycle) -> None:
+    def _repr_pretty_(self, printer, cycle) -> None:  # noqa: ARG002 - IPython gives it
         """Show the lines, not the one-line repr, as the plain text of a notebook or an IPython terminal."""
         printer.text(str(self))
 

@@ -39,7 +39,7 @@ CURES = {
 class Problem(Exception):  # noqa: N818
     """What a check found: `detail`, and `cure` where the check knows better than its standing cure."""
 
-    def __init__(self, detail: str, cure: str = ""):
+    def __init__(self, detail: str, cure: str = "") -> None:
         super().__init__(detail)
         self.detail, self.cure = detail, cure
 
@@ -51,7 +51,7 @@ class Note(Problem):
 def explain(error: Exception) -> Problem:
     """Tell in one line an error that the layer, TensorFlow or Keras raised, with its cure if known."""
     text = str(error).replace("\x1b[1m", "").replace("\x1b[0m", "").split("Arguments received by")[0]
-    part = next((part for part in CURES if part in text), None)
+    part = next((part for part in CURES if part in text), "")
     lines = [line.strip() for line in text.splitlines() if line.strip()] or [""]
     told = next(
         (line for line in lines if part and part in line),

@@ -24,7 +24,7 @@ class Check:
     @property
     def title(self) -> str:
         """Its line in the report."""
-        return self.run.__doc__.rstrip(".")
+        return (self.run.__doc__ or self.run.__name__).rstrip(".")  # `python -OO` drops docstrings
 
     def reason_to_leave_out(self, subject: Subject) -> str:
         """Say why the check would tell nothing new; "" when it may."""
@@ -35,7 +35,9 @@ class Check:
         return "left out, the layer draws random numbers" if self.fixed and subject.random else ""
 
 
-def check(cure: str = "", needs: tuple[str, ...] = (), fixed: bool = False, registry: dict = CHECKS):
+def check(
+    cure: str = "", needs: tuple[str, ...] = (), fixed: bool = False, registry: dict = CHECKS
+) -> Callable[[Callable], Callable]:
     """Put a function into the list of checks."""
 
     def register(run):

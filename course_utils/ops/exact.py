@@ -7,7 +7,7 @@ import tensorflow as tf
 from course_utils.ops._arguments import floating, scalar
 
 
-def square_with_clipped_grad(x, bound=1.0):
+def square_with_clipped_grad(x, bound=1.0) -> tf.Tensor:
     """Square `x`; the pseudo-gradient clips the local derivative `2x` to `[-bound, bound]`.
 
     Forward: `y = x²`. Backward: `dx = dy · clip(2x, -bound, bound)`, which equals the derivative where
@@ -47,7 +47,7 @@ def square_with_clipped_grad(x, bound=1.0):
     return op(x)
 
 
-def safe_norm(x, axis=-1, keepdims=False):
+def safe_norm(x, axis=-1, keepdims=False) -> tf.Tensor:
     """Give the Euclidean norm of `x` along `axis`, with the gradient 0 where all elements are 0.
 
     Forward: `y = |x| = m · √Σ(x/m)²` with `m = max |x|`, so that no square overflows or underflows (Blue, "A

@@ -7,7 +7,7 @@ import tensorflow as tf
 from course_utils.ops._arguments import floating
 
 
-def check_upstream(x, message="upstream gradient"):
+def check_upstream(x, message="upstream gradient") -> tf.Tensor:
     """Pass `x` on; on the way back pass `dy` on, and raise an error where it holds inf or NaN.
 
     Forward: `y = x`. Backward: `dx = dy`, with `tf.debugging.check_numerics` between the two. The check is
@@ -48,7 +48,7 @@ def check_upstream(x, message="upstream gradient"):
     return op(x)
 
 
-def record_upstream(x, record, measure="norm"):
+def record_upstream(x, record, measure="norm") -> tf.Tensor:
     """Pass `x` and `dy` on, and write the size of `dy` into a variable, in every mode.
 
     Forward: `y = x`. Backward: `dx = dy`, after `record` was set to `√(Σ dy²)` or to `max |dy|`, in float32.
