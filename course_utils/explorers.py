@@ -14,7 +14,7 @@ import io
 import itertools
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import ipywidgets as widgets
 import matplotlib as mpl
@@ -23,11 +23,7 @@ import numpy as np
 from course_utils.plotting import MARKERS, STYLES, as_grid, gradient_curves, new_figure
 
 #: How a style is called, and what matplotlib draws for it.
-KINDS: dict[str, dict[str, Any]] = {
-    "line": {},
-    "points": {"linestyle": "none", "markersize": 5},
-    "steps": {"drawstyle": "steps-mid"},
-}
+KINDS: dict = {"line": {}, "points": {"linestyle": "none"}, "steps": {"drawstyle": "steps-mid"}}
 
 #: How many steps a logarithmic slider has.
 LOG_STEPS = 60
@@ -35,7 +31,14 @@ LOG_STEPS = 60
 
 @dataclasses.dataclass(frozen=True)
 class Curve:
-    """One named curve: numbers `x` and `y` of one length, drawn as `"line"`, `"points"` or `"steps"`.
+    """One named curve.
+
+    Args:
+        x, y: Numbers, 1-D arrays of one length; computed with and drawn in float64. NaN leaves a gap.
+        kind: How it is drawn: `"line"`, `"points"` or `"steps"`.
+
+    Raises:
+        ValueError: `kind` is none of the three, or the shapes are others.
 
     Example:
         >>> Curve([0, 1], [2, 3], kind="points").kind
@@ -102,7 +105,12 @@ class Slider:
         object.__setattr__(self, "value", round(value) if whole and step == int(step) else value)
 
     def widget(self, name: str, continuous: bool) -> widgets.Widget:
-        """Make the ipywidgets slider that a reader moves by mouse or keyboard."""
+        """Make the ipywidgets slider that a reader moves by mouse or keyboard.
+
+        Args:
+            name: The argument that it sets.
+            continuous: Whether it reports every move, or only where it is released.
+        """
         label = name.replace("_", " ") + (f" [{self.unit}]" if self.unit else "")
         common = {
             "description": label,
@@ -193,7 +201,7 @@ class Explorer(widgets.VBox):
         for ax, (panel, curves) in zip(axes, self.curves.items(), strict=True):
             styles = itertools.cycle(zip(STYLES, MARKERS, strict=True))
             for (label, curve), (style, marker) in zip(curves.items(), styles, strict=False):
-                mark = {"marker": marker} if curve.kind == "points" else {}
+                mark = {"marker": marker, "markersize": 5} if curve.kind == "points" else {}
                 (line,) = ax.plot(curve.x, curve.y, label=label, **{**style, **mark, **KINDS[curve.kind]})
                 self._lines[panel, label] = line
             ax.legend(loc="best" if limits.get(panel) is None else "upper left")

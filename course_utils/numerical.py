@@ -60,7 +60,14 @@ def slope(phi, h) -> tuple:
     """Return the derivative of a function of one number at 0, with its error bar.
 
     Two central differences, with steps `h` and `h / 2`, and their Richardson extrapolation; the bar is the
-    difference between the two (Numerical Recipes, section 5.7).
+    difference between the two (Press et al., "Numerical Recipes", 3rd edition, 2007, section 5.7).
+
+    Args:
+        phi: Callable of one float, which gives a float or a float64 array.
+        h: The larger step, a positive float.
+
+    Returns:
+        The derivative and the error bar, each of the shape and dtype of what `phi` gives.
 
     Example:
         >>> derivative, bar = slope(np.exp, 1e-3)

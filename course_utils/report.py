@@ -74,7 +74,16 @@ class Report:
         error: float = 0.0,
         index: tuple[int, ...] | None = None,
     ) -> None:
-        """Append one `Check`; its arguments are the attributes of `Check`."""
+        """Append one `Check`.
+
+        Args:
+            ok: True for passed, False for failed, None for a note.
+            name: What was checked.
+            detail: What was found, numbers included.
+            cure: What to do about it.
+            error: Largest absolute error of the comparison.
+            index: Where in the argument it is, one integer for each axis.
+        """
         self.checks.append(Check(None if ok is None else bool(ok), name, detail, cure, float(error), index))
 
     @property
@@ -106,7 +115,11 @@ class Report:
         return f"{self.title}: all {len(judged)} checks passed"
 
     def raise_if_failed(self) -> None:
-        """Raise an `AssertionError` that holds the whole report when a check failed."""
+        """Raise an error that holds the whole report when a check failed.
+
+        Raises:
+            AssertionError: A check failed.
+        """
         if self.failures:
             raise AssertionError(str(self))
 

@@ -45,6 +45,10 @@ class WrongAnswer(Exception):  # noqa: N818 - it is a verdict, not an error of t
         expected: What a right answer gives there.
         got: What this answer gives there.
         cause: One likely cause, a sentence that helps without giving the solution away.
+
+    Example:
+        >>> WrongAnswer("the gradient for x = 3", expected=6.0, got=3.0, cause="a factor is missing").got
+        3.0
     """
 
     def __init__(self, where: str, expected, got, cause: str = "") -> None:

@@ -12,7 +12,8 @@ def square_with_clipped_grad(x, bound=1.0) -> tf.Tensor:
 
     Forward: `y = x²`. Backward: `dx = dy · clip(2x, -bound, bound)`, which equals the derivative where
     `|2x| <= bound` and keeps its sign elsewhere. It is linear in the upstream gradient `dy`, so a loss
-    scale or another batch size does not change what it clips.
+    scale or another batch size does not change what it clips. This is the definition of the op, which is made
+    for teaching.
 
     Args:
         x: Tensor of any shape, dtype float16, bfloat16, float32 or float64.
