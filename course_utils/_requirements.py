@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import importlib.util
+import os
 import re
 import sys
 
@@ -27,12 +28,15 @@ class RequirementError(ImportError):
 def check() -> None:
     """Raise `RequirementError` unless TensorFlow and Keras are there and new enough.
 
-    It reads the installed versions without importing either, since that takes seconds.
+    It reads the installed versions without importing either, since that takes seconds. Where `KERAS_BACKEND`
+    names another backend TensorFlow may be missing: `course_utils.layers.PACT` does without it.
 
     Raises:
         RequirementError: One of the two is missing or older than `MINIMUM`.
     """
     for module, minimum in MINIMUM.items():
+        if module == "tensorflow" and os.environ.get("KERAS_BACKEND", module) != module:
+            continue
         found = installed_version(module)
         if found is None and importlib.util.find_spec(module) is None:
             raise RequirementError(

@@ -144,6 +144,43 @@ def two_moons(n: int = 256, *, noise: float = 0.1, seed: int = 0) -> tuple[np.nd
     return x.astype("float32"), y.astype("float32")
 
 
+def spike_patterns(
+    n: int = 128, steps: int = 16, inputs: int = 16, *, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
+    """Make spike trains of two classes that differ in when an input fires, not in how often.
+
+    Each input has a volley of spikes early or late, on top of a few random ones. In class 0 the even inputs
+    are early and the odd ones late; in class 1 it is the other way around.
+
+    Args:
+        n: How many examples, 1 or more; the classes differ in size by one at most.
+        steps: How many time steps, 1 or more.
+        inputs: How many inputs, 1 or more.
+        seed: The same seed gives the same spikes.
+
+    Returns:
+        `(x, y)`: float32 arrays of shape `(n, steps, inputs)`, 1 for a spike and else 0, and `(n, 1)`, the
+        class 0 or 1.
+
+    Raises:
+        ValueError: `n`, `steps` or `inputs` is below 1.
+
+    Example:
+        >>> x, y = spike_patterns(n=4)
+        >>> x.shape, sorted(set(x.ravel().tolist())), sorted(y[:, 0].tolist())
+        ((4, 16, 16), [0.0, 1.0], [0.0, 0.0, 1.0, 1.0])
+    """
+    for name, value in (("n", n), ("steps", steps), ("inputs", inputs)):
+        _at_least(name, value, 1)
+    rng = np.random.default_rng(seed)
+    y = rng.permutation(np.arange(n) % 2)[:, None]
+    middle = (np.arange(steps) + 0.5) / steps
+    early = np.exp(-(((middle - 0.3) / 0.15) ** 2) / 2)  # a bell curve; the late one is its mirror image
+    is_late = (np.arange(inputs) % 2 != y)[:, None, :]
+    rate = 0.03 + 0.5 * np.where(is_late, early[::-1, None], early[:, None])
+    return (rng.random(rate.shape) < rate).astype("float32"), y.astype("float32")
+
+
 def _at_least(name: str, value, low) -> None:
     if not value >= low:
         raise ValueError(f"{name} is {value}: give {low} or more")

@@ -17,10 +17,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import ClassVar
 
 import ipywidgets as widgets
-import matplotlib as mpl
 import numpy as np
 
 from course_utils.plotting import MARKERS, STYLES, as_grid, gradient_curves, new_figure
+from course_utils.svg import LiveSVG
 
 #: How a style is called, and what matplotlib draws for it.
 KINDS: dict = {"line": {}, "points": {"linestyle": "none"}, "steps": {"drawstyle": "steps-mid"}}
@@ -179,18 +179,7 @@ class Explorer(widgets.VBox):
 
     def svg(self) -> str:
         """The picture as it stands, as SVG with a title for screen readers."""
-        buffer = io.StringIO()
-        with mpl.rc_context({"svg.fonttype": "none"}):  # text stays text: smaller, and a reader can select it
-            hidden = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-            self.figure.savefig(buffer, format="svg", metadata=hidden)
-        # The style element would reach every drawing of the page; on the root it is inherited inside only.
-        _, _, body = buffer.getvalue().partition("<svg ")
-        body = body.replace(
-            '<style type="text/css">*{stroke-linejoin: round; stroke-linecap: butt}</style>', ""
-        )
-        attributes, _, rest = body.partition(">")
-        style = "max-width: 100%; height: auto; stroke-linejoin: round; stroke-linecap: butt"
-        return f'<svg role="img" style="{style}" {attributes}><title>{html.escape(str(self))}</title>{rest}'
+        return self._svg.render(str(self))
 
     def _build_figure(self, xlabel, ylabel, ylim):
         panels = list(self.curves)
@@ -209,6 +198,7 @@ class Explorer(widgets.VBox):
             ax.set_xlim(ax.get_xlim())
         self.figure.draw_without_rendering()
         self.figure.set_layout_engine("none")  # laid out once, not on every frame
+        self._svg = LiveSVG(self.figure, self._lines.values())
 
     def _update(self, _change=None):
         try:

@@ -7,12 +7,15 @@ numerical derivative of the forward pass, the gradient of a declared *surrogate*
 
 from __future__ import annotations
 
+import inspect
+import numbers
+
+import keras
 import numpy as np
 import tensorflow as tf
 
-from course_utils import diagnosis
-from course_utils.examination import RTOL, Examination, OpError
-from course_utils.numerical import slope, tf_variable, vjp
+from course_utils.examination import RTOL, Examination
+from course_utils.numerical import FlatOp, differentiable, slope, tf_variable, vjp
 from course_utils.report import Report
 
 __all__ = ["EDGE_POINTS", "RTOL", "check_gradient", "slope", "vjp"]
@@ -66,76 +69,89 @@ def check_gradient(
         >>> check_gradient(tf.sign, EDGE_POINTS, surrogate=tf.identity).ok  # no straight-through estimator
         False
     """
-    diagnosis.check_options(op, surrogate, backward, order, rtol, seed)
-    structure, names = diagnosis.check_inputs(op, inputs, variables)
+    _check_options(op, surrogate, backward, order, rtol, seed)
+    inputs, leaves = _tensors(op, inputs)
+    weights = _variables(variables)
+    if not any(map(differentiable, [*leaves.values(), *weights.values()])):
+        raise ValueError("inputs: only integers, which get no gradient: give floats, such as 2.0 for 2")
     report = Report(f"gradient of {getattr(op, '__name__', None) or getattr(op, 'name', type(op).__name__)}")
-    # The functions that the rest works with take the leaves of the inputs.
-    nested = any(map(tf.nest.is_nested, structure))
-    pack = lambda leaves: tf.nest.pack_sequence_as(structure, leaves) if nested else leaves  # noqa: E731
-    case = Examination(
+    pack = lambda leaves: keras.tree.pack_sequence_as(inputs, list(leaves))  # noqa: E731
+    call = FlatOp(lambda *leaves: op(*pack(leaves)), list(leaves.values()), list(weights.values()))
+    examination = Examination(
         report=report,
-        op=lambda *leaves: op(*pack(leaves)),
         surrogate=surrogate and (lambda *leaves: surrogate(*pack(leaves))),
         backward=backward and (lambda dy, *leaves: backward(dy, *pack(leaves))),
-        variables=[tf_variable(variable) for variable in variables],
-        names=names,
+        names=[*leaves, *weights],
         rtol=rtol,
         # Not default_rng(seed): inputs may come from that, and dy = x makes a transposed gradient look right.
         rng=np.random.default_rng([2024, seed]),
     )
-    before = [tf.identity(variable) for variable in case.variables]
-    try:
-        point = case.run(tf.nest.flatten(structure))
-        if point and order > 1 and report:
-            _next_order(case, point, order, seed)
-    except OpError as error:
-        report.add(
-            False,
-            str(error),
-            f"raises {diagnosis.sentence(error.__cause__)}",
-            cure=diagnosis.cure_for(error.__cause__),
-        )
-    finally:
-        for variable, value in zip(case.variables, before, strict=True):
-            variable.assign(value)
+    examination.run(call, order)
     return report
 
 
-def _next_order(case, point, order, seed) -> None:
-    """Check the gradient of the gradient, which is an op of the inputs and dy."""
-    n, outputs = len(point.xs), tf.nest.flatten(point.dy)
+def _check_options(op, surrogate, backward, order, rtol, seed) -> None:
+    for name, value in {"op": op, "surrogate": surrogate, "backward": backward}.items():
+        if not callable(value) and (name == "op" or value is not None):
+            raise TypeError(f"{name} must be callable, got {value!r}")
+    if surrogate and backward:
+        raise ValueError("give surrogate or backward, not both: each states the whole intended gradient")
+    for name, value, least in (("order", order, 1), ("seed", seed, 0)):
+        if not isinstance(value, numbers.Integral) or value < least:
+            raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
+    if rtol is not None and not (isinstance(rtol, numbers.Real) and 0 < float(rtol) < 1):
+        raise ValueError(f"rtol must be a number between 0 and 1, or None, got {rtol!r}")
+    if not tf.executing_eagerly():
+        raise ValueError("check_gradient needs values: call it outside tf.function")
 
-    def gradient_of(f):
-        def gradient(*leaves):
-            dy = tf.nest.pack_sequence_as(point.dy, leaves[n:])
-            gradients = f(dy, *leaves[:n])
-            return [tf.zeros_like(x) if g is None else g for x, g in zip(leaves[:n], gradients, strict=False)]
 
-        return gradient
+def _tensors(op, inputs):
+    """Return the inputs and their leaves by name; a list of numbers is one leaf."""
+    if not inputs:
+        raise ValueError("inputs: give at least one input after op, such as check_gradient(op, x)")
+    try:
+        parameters = list(inspect.signature(op).parameters.values())
+    except (TypeError, ValueError):
+        parameters = []
+    names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    names += [f"input {i}" for i in range(len(names), len(inputs))]
+    numeric = lambda value: all(isinstance(leaf, numbers.Number) for leaf in keras.tree.flatten(value))  # noqa: E731
+    inputs = [
+        np.asarray(value) if isinstance(value, list | tuple) and numeric(value) else value for value in inputs
+    ]
+    leaves = {}
+    for (i, *keys), value in keras.tree.flatten_with_path(inputs):
+        name = names[i] + "".join(f"[{key!r}]" for key in keys)
+        leaves[name] = _tensor(name, value)
+    return inputs, leaves
 
-    intended = case.backward and (lambda dy, *xs: tf.nest.flatten(case.backward(dy, *xs)))
-    if case.surrogate:
-        intended = lambda dy, *xs: vjp(case.surrogate, xs, dy)  # noqa: E731
-    report = check_gradient(
-        gradient_of(lambda dy, *xs: vjp(case.op, xs, dy)),
-        *point.xs,
-        *outputs,
-        surrogate=intended and gradient_of(intended),
-        variables=case.variables,
-        order=order - 1,
-        rtol=case.rtol,
-        seed=seed,
-    )
-    names = [*case.names[:n], *(f"dy[{j}]" if outputs[1:] else "dy" for j in range(len(outputs)))]
-    for check in report.checks:
-        name = check.name
-        for j, argument in enumerate(names):
-            name = name.replace(f"input {j}", argument)
-        case.report.add(
-            check.ok,
-            f"order 2, {name}",
-            check.detail,
-            cure=check.cure,
-            error=check.error,
-            index=check.index,
+
+def _tensor(name, value):
+    if isinstance(value, tf.RaggedTensor | tf.SparseTensor | tf.IndexedSlices):
+        raise TypeError(
+            f"{name} is a {type(value).__name__}: give a dense tensor, such as {name}.to_tensor()"
         )
+    try:
+        tensor = tf.convert_to_tensor(value)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{name} must be a tensor, an array or a number, got {value!r}") from error
+    if not (differentiable(tensor) or tensor.dtype.is_integer or tensor.dtype.is_bool):
+        raise TypeError(f"{name} has dtype {tensor.dtype.name}: give numbers, and pass options by a lambda")
+    values = np.asarray(tensor)
+    if not values.size:
+        raise ValueError(f"{name} is empty, shape {values.shape}: give at least one element")
+    for index in np.argwhere(~np.isfinite(values)):
+        raise ValueError(f"{name} is {values[tuple(index)]} at {index.tolist()}: give finite inputs")
+    return tensor
+
+
+def _variables(variables) -> dict:
+    if isinstance(variables, str | tf.Variable) or not np.iterable(variables):
+        raise TypeError(f"variables must be a list of tf.Variable or keras.Variable, got {variables!r}")
+    for variable in variables:
+        if not isinstance(variable, tf.Variable | keras.Variable):
+            raise TypeError(f"variables must hold tf.Variable or keras.Variable objects, got {variable!r}")
+    named = {}
+    for variable in variables:
+        named[getattr(variable, "path", variable.name).removesuffix(":0")] = tf_variable(variable)
+    return named

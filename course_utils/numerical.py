@@ -1,12 +1,14 @@
 """Vector-Jacobian products, and what they are held against: a numerical derivative or a declared gradient.
 
-The two truths judge flat vectors of float64; a complex number counts as its two parts.
+The two truths, `Declared` and `Numerical`, judge flat vectors of float64; a complex number counts as its two
+parts, so that its elements have a last index 0 (real) or 1 (imaginary).
 """
 
 from __future__ import annotations
 
-import functools
+from typing import Any
 
+import ml_dtypes
 import numpy as np
 import tensorflow as tf
 
@@ -18,8 +20,7 @@ def tf_variable(variable) -> tf.Variable:
 
 def differentiable(tensor) -> bool:
     """Return whether a tensor or variable can have a gradient: floats and complex numbers."""
-    dtype = tf.as_dtype(tensor.dtype)
-    return dtype.is_floating or dtype.is_complex
+    return tensor.dtype.is_floating or tensor.dtype.is_complex
 
 
 def vjp(op, inputs, dy, variables=()) -> list:
@@ -41,18 +42,14 @@ def vjp(op, inputs, dy, variables=()) -> list:
     """
     inputs = tf.nest.map_structure(tf.convert_to_tensor, list(inputs))
     sources = [*tf.nest.flatten(inputs), *map(tf_variable, variables)]
-    watched = [source for source in sources if differentiable(source)]
+    watched = list(filter(differentiable, sources))
     with tf.GradientTape() as tape:
         tape.watch(watched)
         y = op(*inputs)
-    pairs = [
-        (a, b) for a, b in zip(tf.nest.flatten(y), tf.nest.flatten(dy), strict=True) if differentiable(a)
-    ]
-    if not pairs:
-        return [None] * len(sources)
-    targets, upstream = map(list, zip(*pairs, strict=True))
-    gradients = iter(tape.gradient(targets, watched, output_gradients=upstream))
-    gradients = [next(gradients) if differentiable(source) else None for source in sources]
+    pairs = zip(tf.nest.flatten(y), tf.nest.flatten(dy), strict=True)
+    targets, upstream = zip(*(pair for pair in pairs if differentiable(pair[0])), strict=True)
+    found = iter(tape.gradient(list(targets), watched, output_gradients=list(upstream)))
+    gradients = [next(found) if differentiable(source) else None for source in sources]
     return [None if gradient is None else tf.convert_to_tensor(gradient) for gradient in gradients]
 
 
@@ -78,10 +75,22 @@ def slope(phi, h) -> tuple:
     return (4 * fine - coarse) / 3, abs(fine - coarse)
 
 
+def epsilon(dtype) -> float:
+    """Return the machine epsilon of a dtype."""
+    return float(ml_dtypes.finfo(dtype.real_dtype.as_numpy_dtype).eps)
+
+
 def flat(tensor) -> np.ndarray:
     """Return the elements of a tensor as a float64 vector; complex numbers become pairs."""
     array = np.asarray(tensor)
-    return np.ravel(array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)).view(np.float64)
+    return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64).ravel().view(np.float64)
+
+
+def unflat(vector, like) -> tf.Tensor:
+    """Return the tensor of the shape and dtype of `like` that has the elements `vector`."""
+    array = vector.view(np.complex128 if like.dtype.is_complex else np.float64)
+    with np.errstate(over="ignore"):
+        return tf.constant(array.reshape(like.shape).astype(like.dtype.as_numpy_dtype))
 
 
 def resolution(*vectors) -> float:
@@ -92,92 +101,139 @@ def resolution(*vectors) -> float:
     return float(np.finfo(np.float32 if held and np.any(values) else np.float64).eps)
 
 
+class OpError(Exception):
+    """The op under test raised: the message is the stage, the cause is what it raised."""
+
+
+class FlatOp:
+    """An op as a function of flat vectors, one for each of its inputs and variables, to one flat vector."""
+
+    def __init__(self, op, leaves, variables=()) -> None:
+        self.op, self.leaves, self.variables = op, leaves, variables
+        self.targets = [*leaves, *variables]
+        self.start = [flat(target) for target in self.targets]
+
+    def place(self, at) -> list:
+        """Return the vectors as inputs; the variables get their values."""
+        pairs = zip(at, self.targets, strict=True)
+        tensors = [unflat(vector, target) if differentiable(target) else target for vector, target in pairs]
+        for variable, value in zip(self.variables, tensors[len(self.leaves) :], strict=True):
+            variable.assign(value)
+        return tensors[: len(self.leaves)]
+
+    def __call__(self, at) -> np.ndarray:
+        """Return all outputs; `outputs` holds them as the op returned them."""
+        self.outputs = self._attempt("forward pass", self.op, *self.place(at))
+        for y in tf.nest.flatten(self.outputs):
+            if not isinstance(y, tf.Tensor):
+                raise TypeError(f"op must return tensors, got {type(y).__name__}: {str(y)[:80]}")
+        return np.concatenate([flat(y) for y in tf.nest.flatten(self.outputs)])
+
+    def split(self, dy) -> list[np.ndarray]:
+        """Return the part of each output in a vector of all of them."""
+        sizes = [flat(y).size for y in tf.nest.flatten(self.outputs)]
+        return np.split(dy, np.cumsum(sizes)[:-1])
+
+    def pack(self, dy) -> Any:
+        """Return a vector in the structure of the outputs."""
+        leaves = map(unflat, self.split(dy), tf.nest.flatten(self.outputs))
+        return tf.nest.pack_sequence_as(self.outputs, list(leaves))
+
+    def vjp(self, at, dy) -> list:
+        """Return the gradients of all inputs and variables, tensors or None."""
+        return self._attempt("backward pass", vjp, self.op, self.place(at), self.pack(dy), self.variables)
+
+    def vectors(self, gradients) -> list[np.ndarray]:
+        """Return gradients as flat vectors, with zeros for None."""
+        pairs = zip(self.start, gradients, strict=True)
+        return [np.zeros_like(vector) if g is None else flat(g) for vector, g in pairs]
+
+    @staticmethod
+    def _attempt(stage, f, *args) -> Any:
+        try:
+            return f(*args)
+        except Exception as error:
+            raise OpError(stage) from error
+
+
 class Declared:
     """The gradient that a surrogate or a declared backward pass gives."""
 
-    def __init__(self, label, want, rtol, noise=0) -> None:
+    def __init__(self, label, want, rtol, noise=0.0) -> None:
+        # An element that is far smaller than others is their rounding.
+        size = np.abs(want[np.isfinite(want)]).max(initial=0)
         self.label, self.want = label, want
-        size = np.abs(want[np.isfinite(want)]).max(
-            initial=0
-        )  # an element far smaller than others is their rounding
-        self.tolerance = rtol * (np.abs(want) + 1e-2 * size) + noise + 1e-300
         self.notes: list[tuple[int, str]] = []
+        self.tolerance = rtol * (np.abs(want) + 1e-2 * size) + noise + 1e-300
 
     def _errors(self, g):
-        # A value that is inf or nan in both is no difference.
         with np.errstate(invalid="ignore"):
-            ratio = np.abs(g - self.want) / self.tolerance
-        return np.where(np.isfinite(g) | np.isfinite(self.want), np.nan_to_num(ratio, nan=np.inf), 0)
+            errors = np.nan_to_num(np.abs(g - self.want) / self.tolerance, nan=np.inf)
+        return np.where(np.isfinite(g) | np.isfinite(self.want), errors, 0)  # nan in both is no difference
 
     def mismatch(self, g) -> int | None:
         """Return the flat index where `g` is worst, None where it agrees."""
         errors = self._errors(g)
         return int(np.argmax(errors)) if np.any(errors > 1) else None
 
-    def right(self, k) -> float:
-        """Return the right gradient at flat index `k`."""
-        return self.want[k]
-
     def agrees(self, g, where=True) -> bool:
         """Return whether `g` is right at all elements, or at those of the mask `where`."""
         return not np.any((self._errors(g) > 1) & where)
 
-    def factor(self, g) -> float:
-        """Return how many times the right gradient `g` is, were it a multiple of it."""
-        return float(g @ g / (g @ self.want)) if g @ self.want else 0.0
+    def right(self, k) -> float:
+        """Return the right gradient at flat index `k`."""
+        return self.want[k]
 
 
 class Numerical:
     """The numerical derivative of `loss(move) = ⟨dy, op(x + move)⟩` at no move.
 
     Along a random normal direction d the slope of `t ↦ loss(t·d)` is `⟨g, d⟩` for the right gradient g, and
-    for hardly any other: a few evaluations judge all elements. A fault is located by bisection.
+    for hardly any other: a few evaluations judge all elements. A fault is located by bisection. `size` is the
+    norm of the products whose sum `loss` is, `eps` the machine epsilon of the arithmetic.
     """
 
     label = "the numerical derivative"
 
     def __init__(self, loss, x, size, eps, rtol, rng) -> None:
-        self.loss, self.x, self.rtol, self.rng = loss, x, rtol, rng
+        self.x, self.rtol = x, rtol
+        self.notes: list[tuple[int, str]] = []
         self.unit = np.maximum(1, np.abs(x))
         self.steps = np.cbrt(eps) / np.array([1, 8, 64])
-        self.open = np.ones(x.shape, bool)  # elements that have a derivative, as far as is known
-        # Noise counts up to a point, as the error bar does: an op that is all noise must not pass anything.
-        self.rounding = max(10 * eps * size, min(8 * self._noise(), 1e5 * eps * size))
-        self.notes: list[tuple[int, str]] = []
+        self.rounding, self.most_rounding = 10 * eps * size, 1e5 * eps * size
+        self.probes = [rng.standard_normal(x.shape) * self.unit for _ in range(2)]
+        self._evaluate = loss
+        self._known: dict = {}
 
-    def _direction(self):
-        return self.rng.standard_normal(self.x.shape) * self.unit * self.open
+    def _loss(self, move):
+        """Evaluate the op, once at each place, however many gradients are judged."""
+        key = hash(move.tobytes())
+        if key not in self._known:
+            self._known[key] = self._evaluate(move)
+        return self._known[key]
 
-    def _noise(self):
-        """Return the rounding that shows in the loss, larger than usual where terms cancel inside the op.
+    def _slope(self, d, h):
+        return slope(lambda t: self._loss(t * d), h)
 
-        So near to x and on one side of it the loss is a straight line, even where x is a kink or a jump: what
-        a third difference leaves is rounding.
-        """
-        near, found = self.steps[0] * 1e-6, []
-        for d in (self._direction() for _ in range(4)):
-            one, two, three, four = (self.loss(n * near * d) for n in (1, 2, 3, 4))
-            found.append(abs(four - 3 * three + 3 * two - one))
-        return np.nan_to_num(max(found))
-
-    def _measure(self, d, steps):
-        return [(h, *slope(lambda t: self.loss(t * d), h)) for h in steps]
-
-    def _gap(self, g, d, measured):
+    def _gap(self, g, d, steps):
         """Return the distance of g from the slope along d in tolerances, at the step that is kindest to g."""
-        gaps = [np.inf]
-        for h, numeric, bar in measured:
+        gaps = []
+        for h in steps:
+            numeric, bar = self._slope(d, h)
             scale = max(abs(numeric), np.linalg.norm(g * d))
-            if len(gaps) > 1 and 0 < 1e-3 * scale < self.rounding / h:
-                continue  # so small a step would agree with anything
-            # A bar counts up to a point: an op that is all noise must not pass anything.
-            tolerance = self.rtol * scale + min(bar, 1e-3 * scale) + self.rounding / h + 1e-300
+            # The error bar counts up to a point, and so does the rounding that a smaller step brings: with
+            # an op that is all noise, or with no step at all, any gradient would agree.
+            bar = min(bar, 1e-3 * scale)
+            rounding = min(self.rounding / h, max(self.rounding / self.steps[0], 1e-3 * scale))
+            tolerance = self.rtol * scale + bar + rounding + 1e-300
             gaps.append(np.nan_to_num(abs(g @ d - numeric) / tolerance, nan=np.inf))
+            if gaps[-1] <= 1:
+                break
         return min(gaps)
 
-    def _differs(self, g, d):
-        first, rest = self.steps[:1], self.steps[1:]
-        return self._gap(g, d, self._measure(d, first)) > 1 and self._gap(g, d, self._measure(d, rest)) > 1
+    def agrees(self, g, where=True) -> bool:
+        """Return whether `g` is right at all elements, or at those of the mask `where`."""
+        return np.isfinite(g).all() and all(self._gap(g, d * where, self.steps) <= 1 for d in self.probes)
 
     def mismatch(self, g) -> int | None:
         """Return a flat index where `g` is wrong, None where it agrees; note what has no derivative."""
@@ -185,11 +241,13 @@ class Numerical:
         for k in undefined[:8]:
             if not self._excused(g, k):
                 return k
-        self.open[undefined] = False
-        g = np.where(self.open, g, 0)
-        for _ in range(2):
-            d = self._direction()
-            while self._differs(g, d):
+        self._leave_out(undefined)
+        g = np.nan_to_num(g, nan=0, posinf=0, neginf=0)
+        if self.agrees(g):
+            return None
+        self._listen()
+        for d in self.probes:
+            while self._gap(g, d, self.steps) > 1:
                 k = self._bisect(g, d)
                 if not self._excused(g, k):
                     return k
@@ -197,87 +255,74 @@ class Numerical:
                     self.notes.append((k, "is the tenth such point: the rest is not checked"))
                     return None
                 # Where several elements share a value they share its kink, as all zeros do under relu.
-                self.open[self.x == self.x[k] if len(self.notes) > 2 else k] = False
-                d = d * self.open
+                self._leave_out(self.x == self.x[k] if len(self.notes) > 2 else k)
         return None
+
+    def _leave_out(self, elements):
+        """Look no longer along elements that have no derivative."""
+        for d in self.probes:
+            d[elements] = 0
+
+    def _listen(self):
+        """Measure the rounding that shows in the loss: more than usual where terms cancel inside the op.
+
+        So near to x and on one side of it the loss is a straight line, even where x is a kink or a jump: what
+        a third difference leaves is rounding. It counts up to a point too.
+        """
+        near, found = self.steps[0] * 1e-6, []
+        for d in self.probes:
+            one, two, three, four = (self._loss(n * near * d) for n in (1, 2, 3, 4))
+            found.append(abs(four - 3 * three + 3 * two - one))
+        self.rounding = max(self.rounding, min(8 * np.nan_to_num(max(found)), self.most_rounding))
 
     def _bisect(self, g, d):
         part = np.flatnonzero(d)
-        only = np.zeros_like(d)
         while len(part) > 1:
-            gaps = []
-            halves = np.array_split(part, 2)
-            for half in halves:
-                only[:] = 0
-                only[half] = d[half]
-                gaps.append(self._gap(g, only, self._measure(only, self.steps[:1])))
-            part = halves[int(np.argmax(gaps))]
+            first, second = np.array_split(part, 2)
+            only = np.where(np.isin(np.arange(d.size), first), d, 0)
+            part = first if self._gap(g, only, self.steps[:1]) > 1 else second
         return int(part[0])
 
     def _along(self, k):
+        """Return the direction of element k, and steps: smaller ones too where the usual do not agree."""
         e = np.zeros_like(self.x)
         e[k] = self.unit[k]
-        return e
-
-    def _steps_at(self, k):
-        """Return smaller steps as well, where the usual ones do not agree with each other."""
-        _, numeric, bar = self._measure(self._along(k), self.steps[-1:])[0]
-        return self.steps if bar <= 1e-3 * abs(numeric) else self.steps[-1] / 8.0 ** np.arange(5)
+        numeric, bar = self._slope(e, self.steps[-1])
+        return e, self.steps if bar <= 1e-3 * abs(numeric) else self.steps[-1] / 8.0 ** np.arange(5)
 
     def right(self, k) -> float:
         """Return the numerical derivative at flat index `k`, from the step with the smallest error bar."""
-        measured = self._measure(self._along(k), self._steps_at(k))
-        return (
-            min(measured, key=lambda m: np.nan_to_num(m[2] + self.rounding / m[0], nan=np.inf))[1]
-            / self.unit[k]
-        )
+        e, steps = self._along(k)
+        measured = [(self._slope(e, h), h) for h in steps]
+        best = min(measured, key=lambda m: np.nan_to_num(m[0][1] + self.rounding / m[1], nan=np.inf))
+        return best[0][0] / self.unit[k]
 
     def _excused(self, g, k):
         """Return whether `op` has no derivative at `k` and `g[k]` is as good as any; add a note if so."""
-        e, unit = self._along(k), self.unit[k]
-        at = functools.cache(lambda t: self.loss(t * e))
-        h, tiny = self.steps[1], self.steps[2]
+        note = self._note(g, k)
+        self.notes += [(k, note)] if note else []
+        return bool(note)
+
+    def _note(self, g, k):
+        e, steps = self._along(k)
+        at = lambda t: self._loss(t * e)  # noqa: E731
+        _, h, tiny = self.steps
         # One-sided differences with steps h and h/2, extrapolated like `slope`.
-        sides = [[(at(s * t) - at(0)) / (s * t * unit) for t in (h, h / 2)] for s in (-1, 1)]
+        sides = [[(at(s * t) - at(0)) / (s * t * e[k]) for t in (h, h / 2)] for s in (-1, 1)]
         left, right = (2 * fine - coarse for coarse, fine in sides)
         if not np.isfinite([left, right]).all():
-            self.notes.append(
-                (k, "the op has no finite slope on both sides; its gradient there is not checked")
-            )
-            return True
+            return "the op has no finite slope on both sides; its gradient there is not checked"
         if not np.isfinite(g[k]):
-            return False
-        if self._gap(g, e, self._measure(e, self._steps_at(k))) <= 1:
-            self.notes.append((k, "the op bends within 1e-6; smaller steps agree"))
-            return True
+            return ""
+        if self._gap(g, e, steps) <= 1:
+            return "the op bends within 1e-6; smaller steps agree"
         jump = abs(at(h) - at(-h))
         if jump > 100 * self.rounding and abs(at(tiny) - at(-tiny)) > jump / 2:
-            self.notes.append((k, f"the op jumps; it takes slope {g[k]:.3g}"))
-            return True
+            return f"the op jumps; it takes slope {g[k]:.3g}"
         size = max(abs(left), abs(right))
         bars = sum(abs(fine - coarse) for coarse, fine in sides)
-        slack = min(bars, 1e-3 * size) + 10 * (self.rtol * size + self.rounding / h / unit)
+        slack = min(bars, 1e-3 * size) + 10 * (self.rtol * size + self.rounding / h / e[k])
         low, high = sorted((left, right))
-        if high - low < 10 * slack or not low - slack <= g[k] <= high + slack:
-            return False
-        self.notes.append((k, f"there is a kink, slopes {left:.3g} and {right:.3g}; the op takes {g[k]:.3g}"))
-        return True
-
-    @functools.cached_property
-    def _probes(self):
-        directions = [self._direction() for _ in range(2)]
-        return [(d, self._measure(d, self.steps)) for d in directions]
-
-    def agrees(self, g, where=None) -> bool:
-        """Return whether `g` is right at all elements, or at those of the mask `where`."""
-        if not np.isfinite(g).all():
-            return False
-        probes = self._probes
-        if where is not None:
-            probes = [(d * where, self._measure(d * where, self.steps)) for d, _ in probes]
-        return all(self._gap(g, d, measured) <= 1 for d, measured in probes)
-
-    def factor(self, g) -> float:
-        """Return how many times the right gradient `g` is, were it a multiple of it."""
-        d, measured = self._probes[0]
-        return float(g @ d / measured[0][1]) if measured[0][1] else 0.0
+        if high - low > 10 * slack and low - slack <= g[k] <= high + slack:
+            return f"there is a kink, slopes {left:.3g} and {right:.3g}; the op takes {g[k]:.3g}"
+        return ""

@@ -64,16 +64,7 @@ class Report:
         self.title = title
         self.checks: list[Check] = []
 
-    def add(
-        self,
-        ok: bool | None,
-        name: str,
-        detail: str = "",
-        *,
-        cure: str = "",
-        error: float = 0.0,
-        index: tuple[int, ...] | None = None,
-    ) -> None:
+    def add(self, ok, name, detail="", *, cure="", error=0.0, index=None) -> None:
         """Append one `Check`.
 
         Args:
@@ -120,7 +111,7 @@ class Report:
         Raises:
             AssertionError: A check failed.
         """
-        if self.failures:
+        if not self.ok:
             raise AssertionError(str(self))
 
     def __bool__(self) -> bool:
@@ -140,10 +131,8 @@ class Report:
     def _repr_html_(self) -> str:
         """Show a table with one row a check; the details of a check fold away where they are long."""
         rows = "".join(_row(check) for check in self.checks)
-        caption = (
-            f'<caption style="white-space: nowrap; text-align: left">{html.escape(self.summary)}</caption>'
-        )
-        return f"<table>{caption}{rows}</table>"
+        style = "white-space: nowrap; text-align: left"
+        return f'<table><caption style="{style}">{html.escape(self.summary)}</caption>{rows}</table>'
 
 
 def _row(check: Check) -> str:

@@ -40,8 +40,10 @@ def imported_in(path: pathlib.Path) -> set[tuple[str, str]]:
     """Give module and name of all that the code of a notebook imports from the package."""
     cells = nbformat.read(path, as_version=4).cells
     tree = ast.parse("\n".join(c.source for c in cells if c.cell_type == "code"))
-    froms = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-    return {(n.module, a.name) for n in froms if (n.module or "").startswith("course_utils") for a in n.names}
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    return {
+        (n.module, a.name) for n in imports if (n.module or "").startswith("course_utils") for a in n.names
+    }
 
 
 def public() -> dict[str, object]:

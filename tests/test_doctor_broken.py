@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 from course_utils import check_layer
+from course_utils.doctor.registry import CHECKS
 
 X = np.random.default_rng(5).normal(size=(4, 3)).astype("float32")
 register = keras.saving.register_keras_serializable(package="broken")
@@ -30,12 +31,13 @@ def halved(x):
     return x * x, lambda dy: dy * x
 
 
-def make_clip(bound):
-    @tf.custom_gradient
-    def clip(x):
-        return tf.identity(x), lambda dy: tf.clip_by_value(dy, -bound, bound)
+def op_with(forward, grad):
+    """Make an op of its forward pass and a backward pass that needs no inputs."""
+    return tf.custom_gradient(lambda *inputs: (forward(*inputs), grad))
 
-    return clip
+
+def make_clip(bound):
+    return op_with(tf.identity, lambda dy: tf.clip_by_value(dy, -bound, bound))
 
 
 class Kernel(keras.layers.Layer):
@@ -43,6 +45,13 @@ class Kernel(keras.layers.Layer):
 
     def build(self, shape):
         self.w = self.add_weight(shape=(3, 3), name="w")
+
+
+class Bias(keras.layers.Layer):
+    """A layer with one weight of shape (3,)."""
+
+    def build(self, shape):
+        self.b = self.add_weight(shape=(3,), name="b")
 
 
 @register
@@ -119,43 +128,25 @@ class ForgetsBound(keras.layers.Layer):
 
 
 @register
-class NotSummed(keras.layers.Layer):
+class NotSummed(Bias):
     """The gradient of a bias that was broadcast is not summed over the batch."""
 
-    def build(self, shape):
-        self.b = self.add_weight(shape=(3,), name="b")
-
     def call(self, x):
-        @tf.custom_gradient
-        def add(x, b):
-            return x + b, lambda dy: (dy, dy)
-
-        return add(x, self.b.value)
+        return op_with(tf.add, lambda dy: (dy, dy))(x, self.b.value)
 
 
 @register
-class MeanOfAll(keras.layers.Layer):
+class MeanOfAll(Bias):
     """A scalar for a vector: Adam would broadcast it."""
 
-    def build(self, shape):
-        self.b = self.add_weight(shape=(3,), name="b")
-
     def call(self, x):
-        @tf.custom_gradient
-        def add(x, b):
-            return x + b, lambda dy: (dy, tf.reduce_mean(dy))
-
-        return add(x, self.b.value)
+        return op_with(tf.add, lambda dy: (dy, tf.reduce_mean(dy)))(x, self.b.value)
 
 
 @register
 class DoubleGradient(keras.layers.Layer):
     def call(self, x):
-        @tf.custom_gradient
-        def twice(x):
-            return 2.0 * x, lambda dy: tf.cast(2.0 * dy, "float64")
-
-        return twice(x)
+        return op_with(lambda x: 2.0 * x, lambda dy: tf.cast(2.0 * dy, "float64"))(x)
 
 
 @register
@@ -219,19 +210,12 @@ class StaticBatch(keras.layers.Layer):
 @register
 class TooManyGradients(keras.layers.Layer):
     def call(self, x):
-        @tf.custom_gradient
-        def double(x):
-            return 2.0 * x, lambda dy: (2.0 * dy, dy)
-
-        return double(x)
+        return op_with(lambda x: 2.0 * x, lambda dy: (2.0 * dy, dy))(x)
 
 
 @register
-class PythonNumberGradient(keras.layers.Layer):
+class PythonNumberGradient(Bias):
     """A NumPy array as the gradient of a weight: only a tape outside of the tf.function refuses it."""
-
-    def build(self, shape):
-        self.b = self.add_weight(shape=(3,), name="b")
 
     def call(self, x):
         @tf.custom_gradient
@@ -328,6 +312,14 @@ class Overflows(keras.layers.Layer):
         return tf.sqrt(x * x * 1e10 + 1.0) * 1e-5
 
 
+@register
+class Cancels(keras.layers.Layer):
+    """What bfloat16, with 8 digits in base 2, leaves of a small number beside a large one."""
+
+    def call(self, x):
+        return (x + 64.0) - 64.0
+
+
 class Unregistered(keras.layers.Layer):
     def call(self, x):
         return 2.0 * x
@@ -383,7 +375,9 @@ BROKEN = [
     (MixesBatch, "independent_examples", "first example alone", "skip"),
     (Float32Constant, "mixed_float16", "half", "dtype=x.dtype"),
     (Overflows, "mixed_float16", "inf", "float32"),
+    (Cancels, "mixed_bfloat16", "the output is", "dtype=x.dtype"),
     (Unregistered, "saved", "Could not locate class", "register_keras_serializable"),
+    (DecoratedCall, "trains", "keywords arguments", "inner function"),
     (Rounds, "trains", "No gradients provided", "surrogate="),
     (KeepsTensor, "trains", "run_eagerly", "keep state in weights"),
 ]
@@ -391,8 +385,6 @@ BROKEN = [
 
 @pytest.mark.parametrize(("make", "check", "found", "cure"), BROKEN, ids=[row[0].__name__ for row in BROKEN])
 def test_first_failure_is_the_cause(make, check, found, cure):
-    from course_utils.doctor.registry import CHECKS
-
     report = check_layer(make(), X)
     assert not report, report
     first = report.failures[0]

@@ -1,8 +1,11 @@
 """An explorer is built once, moves only its lines, and says what goes wrong."""
 
 import base64
+import io
+import re
 
 import ipywidgets as widgets
+import matplotlib as mpl
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -21,6 +24,11 @@ def explorer():
     return explore(wave, title="a wave", frequency=(0.5, 3.0), height=Slider(0, 4, value=2))
 
 
+def drawn(svg):
+    """Give all that an SVG draws: paths, and where markers stand. Names of definitions differ."""
+    return set(re.findall(r' d="([^"]*)"', svg)) | set(re.findall(r'<use [^>]*x="(.*?)" y="(.*?)"', svg))
+
+
 def data(explorer, label="sine"):
     return explorer._lines["", label].get_ydata()
 
@@ -32,6 +40,20 @@ class TestMoving:
         assert explorer.figure is figure
         assert explorer._lines["", "sine"] is line
         np.testing.assert_allclose(data(explorer), wave(2.0, 2)["sine"][1])
+
+    def test_the_picture_with_its_lines_drawn_anew_is_the_whole_figure(self):
+        limits = {"curves": (-4, 4), "steps": (-4, 4)}
+
+        def two_panels(height=1.0):
+            curves = wave(1.0, height)
+            return {"curves": curves, "steps": {"steps": Curve(*curves["sine"], kind="steps")}}
+
+        explorer = explore(two_panels, ylim=limits, height=(0.0, 4.0))
+        explorer.sliders["height"].value = 3
+        whole = io.StringIO()
+        with mpl.rc_context({"svg.fonttype": "none"}):
+            explorer.figure.savefig(whole, format="svg")
+        assert drawn(explorer._view.value) == drawn(whole.getvalue())
 
     def test_the_picture_changes(self, explorer):
         before = explorer._view.value

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 from course_utils import datasets, layers
+from course_utils.gradients import vjp
 
 #: A layer with options that differ from the defaults, and a bad option with the words of its error.
 LAYERS = {
@@ -26,6 +27,13 @@ LAYERS = {
         {"strength": -1},
         "strength is -1: give a finite number of 0 or more",
     ),
+    "FixedPointLayer": (  # more of it in test_implicit.py
+        lambda **kw: layers.FixedPointLayer(
+            3, contraction=0.5, kernel_initializer=keras.initializers.GlorotUniform(seed=5), **kw
+        ),
+        {"units": 2, "contraction": 1},
+        "contraction is 1",
+    ),
     "LSQDense": (
         lambda **kw: layers.LSQDense(
             3, bits=3, activation="tanh", kernel_initializer=keras.initializers.GlorotUniform(seed=4), **kw
@@ -38,22 +46,32 @@ LAYERS = {
         {"bits": 1},
         "bits is 1",
     ),
+    "PACT": (lambda **kw: layers.PACT(bits=3, bound=0.8, **kw), {"bound": 0}, "bound is 0"),
     "GradientProbe": (
         lambda **kw: layers.GradientProbe(measure="max", **kw),
         {"measure": "sum"},
         "measure is 'sum'",
+    ),
+    "SpikingLayer": (
+        lambda **kw: layers.SpikingLayer(decay=0.8, threshold=0.5, slope=2.0, **kw),
+        {"slope": 0},
+        "slope is 0",
+    ),
+    "VectorQuantizer": (
+        lambda **kw: layers.VectorQuantizer(
+            5, commitment=0.5, codebook_initializer=keras.initializers.RandomNormal(seed=6), **kw
+        ),
+        {"codes": 0},
+        "codes is 0",
     ),
 }
 
 
 def gradient(model, x):
     """Give the gradient for a random upstream gradient that is the same each time."""
-    x = tf.constant(x)
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        y = model(x)
+    y = model(x)
     dy = tf.constant(np.random.default_rng(3).standard_normal(y.shape), y.dtype)
-    return tape.gradient(y, x, output_gradients=dy).numpy()
+    return vjp(model, [x], dy)[0].numpy()
 
 
 @pytest.fixture

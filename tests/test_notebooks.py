@@ -103,6 +103,11 @@ class TestCommitted:
         first = next(c for c in nbformat.read(path, as_version=4).cells if c.cell_type == "code")
         assert first.source == "import course_utils.quiet"
 
+    def test_cells_that_are_not_compared_end_in_an_assertion(self, path):
+        for cell in nbformat.read(path, as_version=4).cells:
+            if "nbval-ignore-output" in cell.metadata.get("tags", []):
+                assert cell.source.splitlines()[-1].strip().startswith("assert "), cell.source
+
     def test_links_lead_somewhere(self, path):
         text = "\n".join(
             c.source for c in nbformat.read(path, as_version=4).cells if c.cell_type == "markdown"

@@ -7,8 +7,30 @@ import tensorflow as tf
 
 from course_utils import ops
 
+
+def one_hot(x):
+    """Give 1 at the largest element of each row, else 0."""
+    return np.eye(x.shape[-1])[x.argmax(-1)]
+
+
+def softmax_gradient(dy, x, temperature):
+    """Give the gradient of a softmax by its whole Jacobian, row by row."""
+    s = np.exp(x / temperature)
+    s /= s.sum(-1, keepdims=True)
+    jacobian = (np.einsum("bi,ij->bij", s, np.eye(x.shape[-1])) - np.einsum("bi,bj->bij", s, s)) / temperature
+    return np.einsum("bi,bij->bj", dy, jacobian)
+
+
+def gumbel_noise(shape):
+    """Give the noise of the seed that the table uses."""
+    uniform = tf.random.stateless_uniform(shape, [3, 4], alg="philox").numpy().astype("float64")
+    return -np.log(-np.log(uniform))
+
+
 #: Where `record_upstream` writes: a graph must find its variable when it runs.
 RECORD = tf.Variable(0.0, trainable=False)
+#: The codes of `vector_quantize_with_identity_grad`.
+CODEBOOK = np.array([[0.5, 0.0, -0.5], [-1.0, 0.25, 0.0], [0.25, 1.0, 1.0]])
 #: op, forward and backward in NumPy, and a size of the inputs where the rule makes a difference.
 OPS = {
     "square_with_clipped_grad": (
@@ -53,10 +75,45 @@ OPS = {
         lambda x: np.clip(np.rint(x / 0.5), -2, 1) * 0.5,
         lambda dy, x: dy * ((x >= -1.5) & (x <= 0.75)),
     ),
+    "swish_from_input": (
+        ops.swish_from_input,
+        lambda x: x / (1 + np.exp(-x)),
+        lambda dy, x: dy * (1 + np.exp(-x) * (1 + x)) / (1 + np.exp(-x)) ** 2,
+    ),
+    "leaky_relu_from_output": (
+        lambda x: ops.leaky_relu_from_output(x, 0.25),
+        lambda x: np.where(x > 0, x, 0.25 * x),
+        lambda dy, x: np.where(x > 0, dy, 0.25 * dy),
+    ),
+    "fixed_point": (  # more of it in test_implicit.py
+        lambda x: ops.fixed_point(lambda z, x: 0.25 * z[:, ::-1] + x, x, x),
+        lambda x: (x + 0.25 * x[:, ::-1]) / (1 - 0.25**2),
+        lambda dy, x: (dy + 0.25 * dy[:, ::-1]) / (1 - 0.25**2),
+    ),
     "check_upstream": (ops.check_upstream, lambda x: x, lambda dy, x: dy),
     "record_upstream": (
         lambda x: ops.record_upstream(x, RECORD, "max"),
         lambda x: x,
+        lambda dy, x: dy,
+    ),
+    "spike_with_surrogate_grad": (
+        lambda x: ops.spike_with_surrogate_grad(x, 2.5),
+        lambda x: (x > 0) * 1.0,
+        lambda dy, x: dy / (1 + 2.5 * abs(x)) ** 2,
+    ),
+    "one_hot_with_softmax_grad": (
+        lambda x: ops.one_hot_with_softmax_grad(x, 1.5),
+        one_hot,
+        lambda dy, x: softmax_gradient(dy, x, 1.5),
+    ),
+    "gumbel_softmax_straight_through": (
+        lambda x: ops.gumbel_softmax_straight_through(x, 1.5, seed=[3, 4]),
+        lambda x: one_hot(x + gumbel_noise(x.shape)),
+        lambda dy, x: softmax_gradient(dy, x + gumbel_noise(x.shape), 1.5),
+    ),
+    "vector_quantize_with_identity_grad": (
+        lambda x: ops.vector_quantize_with_identity_grad(x, CODEBOOK)[0],
+        lambda x: CODEBOOK[np.linalg.norm(x[:, None] - CODEBOOK, axis=-1).argmin(-1)],
         lambda dy, x: dy,
     ),
 }
@@ -186,6 +243,17 @@ class TestSafeNorm:
 
         x, dy = tf.constant([[0.0, 0.0], [3.0, 4.0]], tf.float64), tf.constant([[1.0, 0.0]] * 2, tf.float64)
         np.testing.assert_allclose(row_of_hessian(x, dy), [[0, 0], [0.128, -0.096]], rtol=1e-12)
+
+    def test_second_derivative_of_a_traced_op(self):
+        x = tf.constant([[0.0, 0.0], [3.0, 4.0]], tf.float64)
+        traced = tf.function(lambda x: ops.safe_norm(x))
+        with tf.GradientTape() as outer:
+            outer.watch(x)
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                y = traced(x)
+            dx = tape.gradient(y, x)[:, 0]
+        np.testing.assert_allclose(outer.gradient(dx, x), [[0, 0], [0.128, -0.096]], rtol=1e-12)
 
     @pytest.mark.parametrize("axis", [0, 1, -2, (0, 2), None])
     @pytest.mark.parametrize("keepdims", [True, False])

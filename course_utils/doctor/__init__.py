@@ -12,9 +12,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from course_utils.doctor import checks, usage_checks  # noqa: F401 (they fill the registry, in this order)
-from course_utils.doctor.findings import Note, Problem, explain
-from course_utils.doctor.registry import ALSO, CHECKS
+from course_utils.diagnosis import explain
+from course_utils.doctor import checks  # noqa: F401 (it fills the registry)
+from course_utils.doctor.registry import ALSO, CHECKS, Note, Problem
 from course_utils.doctor.subject import Subject, holds_tensors
 from course_utils.report import Report
 
@@ -65,84 +65,86 @@ def check_layer(layer, inputs, *, call_kwargs=None, skip=(), also=(), **gradient
         (True, '(4, 2) → (4, 3), 2 trainable weights')
     """
     call_kwargs = {} if call_kwargs is None else call_kwargs
-    skip, also = _names("skip", skip, CHECKS), _names("also", also, ALSO)
     _check_layer_argument(layer, call_kwargs)
     _check_inputs(inputs, call_kwargs)
-    unknown = [name for name in gradient_options if name not in _GRADIENT_OPTIONS]
-    if unknown:
-        raise TypeError(f"{unknown[0]} is no argument; gradient options are {', '.join(_GRADIENT_OPTIONS)}")
+    _check_options(skip, also, gradient_options)
     subject, report = Subject(layer, inputs, call_kwargs, gradient_options), Report(f"layer {layer.name}")
     with subject.untouched():
-        for name, check in [*CHECKS.items(), *((name, ALSO[name]) for name in also)]:
-            reason = "skipped" if name in skip else check.reason_to_leave_out(subject)
-            if not reason:
+        for name, check in {**CHECKS, **{name: ALSO[name] for name in also}}.items():
+            if name in skip:
+                report.add(None, check.title, "skipped")
+            else:
                 _make(name, check, subject, report)
-            elif not {"runs", "deterministic"} & subject.failed.keys():  # then nothing else could be checked
-                report.add(None, check.title, reason)
     return report
 
 
 def _make(name, check, subject, report) -> None:
-    """Make one check and add its line to the report."""
+    """Make one check and add its line to the report, unless it would repeat a failure."""
+    cause = next((subject.failed[need] for need in check.needs if need in subject.failed), "")
+    if cause:
+        subject.failed[name] = cause
+        if cause not in ("runs", "deterministic"):  # after these nothing could be checked
+            report.add(None, check.title, f"left out, it would repeat `{cause}`")
+        return
     try:
+        if check.fixed and subject.random:
+            raise Note("left out, the layer draws random numbers")
         report.add(True, check.title, check.run(subject) or "")
     except Note as note:
         report.add(None, check.title, note.detail, cure=note.cure)
     except Exception as error:  # whatever TensorFlow, Keras and the layer raise is a finding
-        problem = error if isinstance(error, Problem) else explain(error)
-        report.add(False, check.title, problem.detail, cure=problem.cure or check.cure)
+        detail, cure = (error.detail, error.cure) if isinstance(error, Problem) else explain(error)
+        report.add(False, check.title, detail, cure=cure or check.cure)
         subject.failed[name] = name
 
 
-def _names(argument, names, known) -> list[str]:
-    if isinstance(names, str) or not all(isinstance(name, str) for name in names):
-        raise TypeError(f"{argument} must be a sequence of names, as ({next(iter(known))!r},), not {names!r}")
-    for name in names:
-        if name not in known:
-            raise ValueError(f"{argument}: unknown check {name!r}; known are {', '.join(known)}")
-    return list(names)
+def _check_options(skip, also, gradient_options) -> None:
+    for argument, names, known in (("skip", skip, CHECKS), ("also", also, ALSO)):
+        if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+            raise TypeError(
+                f"{argument} must be a sequence of names, as ({next(iter(known))!r},), not {names!r}"
+            )
+        for name in names:
+            if name not in known:
+                raise ValueError(f"{argument}: unknown check {name!r}; known are {', '.join(known)}")
+    for name in gradient_options:
+        if name not in _GRADIENT_OPTIONS:
+            raise TypeError(f"{name} is no argument; gradient options are {', '.join(_GRADIENT_OPTIONS)}")
 
 
 def _check_layer_argument(layer, call_kwargs) -> None:
+    kind = type(layer).__name__
     if isinstance(layer, type):
         raise TypeError(f"layer must be an instance, not the class: {layer.__name__}(...)")
     if isinstance(layer, keras.Model):
-        raise TypeError(
-            f"layer must be a single layer, not a model: check the layers in {layer.name}.layers one by one"
-        )
+        raise TypeError(f"layer must be a single layer, not a model: check each of {layer.name}.layers")
     if not isinstance(layer, keras.layers.Layer):
-        raise TypeError(
-            f"layer must be a keras.layers.Layer, not {type(layer).__name__}; check_gradient takes ops"
-        )
+        raise TypeError(f"layer must be a keras.layers.Layer, not {kind}; check_gradient takes ops")
     if not isinstance(call_kwargs, dict):
         raise TypeError(f"call_kwargs must be a dict, not {type(call_kwargs).__name__}")
     known = inspect.signature(layer.call).parameters
     for name in call_kwargs:
         if name not in known and not any(p.kind is p.VAR_KEYWORD for p in known.values()):
-            raise ValueError(
-                f"call_kwargs: {type(layer).__name__}.call takes no {name!r}; it takes {', '.join(known)}"
-            )
+            raise ValueError(f"call_kwargs: {kind}.call takes no {name!r}; it takes {', '.join(known)}")
 
 
 def _check_inputs(inputs, call_kwargs) -> None:
-    tensors = {name: value for name, value in call_kwargs.items() if holds_tensors(value)}
-    sizes = set()
-    for argument, value in [
-        ("inputs", inputs),
-        *((f"call_kwargs[{name!r}]", tensors[name]) for name in tensors),
-    ]:
-        for leaf in keras.tree.flatten(value):
-            if not isinstance(leaf, tf.Tensor | np.ndarray):
-                raise TypeError(f"{argument} must be tensors or arrays, not {type(leaf).__name__}")
-            dtype = tf.as_dtype(leaf.dtype)
-            if not (dtype.is_floating or dtype.is_integer or dtype.is_bool):
-                raise TypeError(f"{argument} must hold floats, integers or booleans, not {dtype.name}")
-            if len(leaf.shape) == 0 or leaf.shape[0] < 2 or 0 in leaf.shape:
-                raise ValueError(
-                    f"{argument} must be a batch of two examples or more, its shape is {tuple(leaf.shape)}"
-                )
-            if dtype.is_floating and not np.all(np.isfinite(tf.cast(leaf, tf.float64))):
-                raise ValueError(f"{argument} must be finite, but has NaN or infinity")
-            sizes.add(leaf.shape[0])
+    tensors = {f"call_kwargs[{name!r}]": v for name, v in call_kwargs.items() if holds_tensors(v)}
+    given = [
+        (name, leaf) for name, v in {"inputs": inputs, **tensors}.items() for leaf in keras.tree.flatten(v)
+    ]
+    for name, leaf in given:
+        if not isinstance(leaf, tf.Tensor | np.ndarray):
+            raise TypeError(f"{name} must be tensors or arrays, not {type(leaf).__name__}")
+        dtype = tf.as_dtype(leaf.dtype)
+        if not (dtype.is_floating or dtype.is_integer or dtype.is_bool):
+            raise TypeError(f"{name} must hold floats, integers or booleans, not {dtype.name}")
+        if len(leaf.shape) == 0 or leaf.shape[0] < 2 or 0 in leaf.shape:
+            raise ValueError(
+                f"{name} must be a batch of two examples or more, its shape is {tuple(leaf.shape)}"
+            )
+        if not np.all(np.isfinite(tf.cast(leaf, tf.float64))):
+            raise ValueError(f"{name} must be finite, but has NaN or infinity")
+    sizes = {leaf.shape[0] for _, leaf in given}
     if len(sizes) != 1:
         raise ValueError(f"inputs must have one batch size, it is {sorted(sizes) or 'empty'}")

@@ -17,19 +17,12 @@ from course_utils.doctor import check_layer
 def main(arguments=None) -> int:
     """Check one layer and print the report; return 0 when nothing failed, else 1 (argparse leaves with 2)."""
     parser = argparse.ArgumentParser(prog="python -m course_utils.doctor", description="Check a Keras layer.")
-    parser.add_argument(
-        "layer", help="package.module:Name of a layer, a layer class or a factory, called without arguments"
-    )
-    parser.add_argument(
-        "--shape", action="append", required=True, type=_shape, help="4,8: batch first; once per input"
-    )
-    parser.add_argument(
-        "--dtype", default="float32", type=_dtype, help="of the random inputs (integers are 0 and 1)"
-    )
-    parser.add_argument("--skip", nargs="+", default=(), metavar="CHECK", help="checks to leave out")
-    parser.add_argument(
-        "--also", nargs="+", default=(), metavar="CHECK", help="saved_model: a fresh process, seconds more"
-    )
+    add = parser.add_argument
+    add("layer", help="package.module:Name of a layer, or of a class or factory, called without arguments")
+    add("--shape", action="append", required=True, type=_shape, help="4,8: batch first; once per input")
+    add("--dtype", default="float32", type=tf.as_dtype, help="of the random inputs (integers are 0 and 1)")
+    add("--skip", nargs="+", default=(), metavar="CHECK", help="checks to leave out")
+    add("--also", nargs="+", default=(), metavar="CHECK", help="saved_model: a fresh process, seconds more")
     options = parser.parse_args(arguments)
     module, _, name = options.layer.partition(":")
     if not name:
@@ -42,9 +35,8 @@ def main(arguments=None) -> int:
         return 1
     try:
         inputs = [_random(shape, options.dtype) for shape in options.shape]
-        report = check_layer(
-            layer, inputs if len(inputs) > 1 else inputs[0], skip=options.skip, also=options.also
-        )
+        inputs = inputs if inputs[1:] else inputs[0]
+        report = check_layer(layer, inputs, skip=options.skip, also=options.also)
     except (TypeError, ValueError) as error:
         parser.error(str(error))
     print(report)
@@ -68,18 +60,13 @@ def _their_traceback(error) -> list[str]:
     """Format an error without the frames of this module and of the import machinery."""
     told = traceback.TracebackException.from_exception(error)
     ours = (__file__, "importlib")
-    told.stack = traceback.StackSummary.from_list(
-        f for f in told.stack if not any(part in f.filename for part in ours)
-    )
+    theirs = [f for f in told.stack if not any(part in f.filename for part in ours)]
+    told.stack = traceback.StackSummary.from_list(theirs)
     return list(told.format())
 
 
 def _shape(text):
     return tuple(int(size) for size in text.split(","))
-
-
-def _dtype(text):
-    return tf.as_dtype(text)
 
 
 def _random(shape, dtype):

@@ -1,22 +1,32 @@
-"""The list of checks: what a check is, and the decorator that adds one."""
+"""The list of checks of a layer: what a check is, what it finds, and the decorator that adds one."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
 
-from course_utils.doctor.subject import Subject
-
-#: The checks by name, and those that are made only on request.
+#: The checks by name, in the order in which they are made, and those that are made only on request.
 CHECKS: dict[str, Check] = {}
 ALSO: dict[str, Check] = {}
+
+
+class Problem(Exception):  # noqa: N818
+    """What a check found: `detail`, and `cure` where the check knows better than its standing cure."""
+
+    def __init__(self, detail: str, cure: str = "") -> None:
+        super().__init__(detail)
+        self.detail, self.cure = detail, cure
+
+
+class Note(Problem):
+    """Something to know that is no fault."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Check:
     """A check; `needs` names those whose failure it would repeat; `fixed` ones leave out random layers."""
 
-    run: Callable[[Subject], str | None]
+    run: Callable
     cure: str
     needs: tuple[str, ...]
     fixed: bool
@@ -26,14 +36,6 @@ class Check:
         """Its line in the report."""
         return (self.run.__doc__ or self.run.__name__).rstrip(".")  # `python -OO` drops docstrings
 
-    def reason_to_leave_out(self, subject: Subject) -> str:
-        """Say why the check would tell nothing new; "" when it may."""
-        for name in (*self.needs, "runs", "deterministic"):
-            if name in subject.failed:
-                subject.failed[self.run.__name__] = subject.failed[name]
-                return f"left out, it would repeat `{subject.failed[name]}`"
-        return "left out, the layer draws random numbers" if self.fixed and subject.random else ""
-
 
 def check(
     cure: str = "", needs: tuple[str, ...] = (), fixed: bool = False, registry: dict = CHECKS
@@ -41,7 +43,7 @@ def check(
     """Put a function into the list of checks."""
 
     def register(run):
-        registry[run.__name__] = Check(run, cure, needs, fixed)
+        registry[run.__name__] = Check(run, cure, ("runs", "deterministic", *needs), fixed)
         return run
 
     return register

@@ -1,6 +1,7 @@
 """Load a SavedModel and take its gradient, in a process that has never seen the code of the layer.
 
-`check_layer` starts it as a script with the folder that holds `model` and `given.npz`; it writes `found.npz`.
+`check_layer` starts it as a script with the folder that holds `model` and `given.npz` (the inputs, and the
+upstream gradients by the numbers of their outputs); it writes outputs and gradients to `found.npz`.
 """
 
 import pathlib
@@ -11,22 +12,21 @@ import tensorflow as tf
 
 
 def main(folder: pathlib.Path) -> None:
-    """Read inputs and upstream gradients, write outputs and the gradients of the inputs."""
+    """Do that for this folder."""
     given = np.load(folder / "given.npz")
-    leaves = [tf.constant(given[f"leaf{i}"]) for i in range(sum(name.startswith("leaf") for name in given))]
+    leaves = [tf.constant(given[name]) for name in given if name.startswith("arr")]
+    watched = [leaf for leaf in leaves if leaf.dtype.is_floating]
     model = tf.saved_model.load(str(folder / "model"))
     with tf.GradientTape() as tape:
-        tape.watch([leaf for leaf in leaves if leaf.dtype.is_floating])
+        tape.watch(watched)
         outputs = tf.nest.flatten(model.serve(leaves))
         losses = [
             tf.reduce_sum(tf.cast(y, tf.float64) * given[f"dy{i}"])
             for i, y in enumerate(outputs)
-            if y.dtype.is_floating
+            if f"dy{i}" in given
         ]
-    gradients = tape.gradient(losses, leaves)
-    found = {f"output{i}": y for i, y in enumerate(outputs)}
-    found |= {f"gradient{i}": g for i, g in enumerate(gradients) if g is not None}
-    np.savez(folder / "found.npz", **found)
+    found = enumerate([*outputs, *tape.gradient(losses, watched)])
+    np.savez(folder / "found.npz", **{f"arr_{i}": tensor for i, tensor in found if tensor is not None})
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from course_utils.doctor.findings import Problem, difference
+from course_utils.doctor.registry import Problem
 
 #: How far two computations of the same thing in one dtype may be apart, relative to the largest value.
 SAME = {"float64": 1e-9, "float32": 1e-5, "float16": 2e-2, "bfloat16": 1e-1}
@@ -25,8 +25,8 @@ class Subject:
     """A layer with the batch that it is called on.
 
     `leaves` are the tensors of inputs and keyword arguments, one after the other; `floats` are the positions
-    of those that have gradients. An *outcome* lists the outputs, then the gradients of the floats, then those
-    of the trainable weights.
+    of those that have gradients. An *outcome* holds outputs, gradients of the floats and gradients of the
+    trainable weights by label, such as "the output" and "the gradient of inputs".
     """
 
     def __init__(self, layer, inputs, call_kwargs, options) -> None:
@@ -50,15 +50,10 @@ class Subject:
     def untouched(self) -> Iterator[None]:
         """Put back the variables of the layer and the random state of Python and NumPy."""
         states = random.getstate(), np.random.get_state()  # noqa: NPY002 - theirs is put back
-        variables = [*(v.value for v in self.layer.variables), *raw_variables(self.layer)]
-        before = [(variable, tf.identity(variable)) for variable in variables]
-        try:
+        with restored([*(v.value for v in self.layer.variables), *raw_variables(self.layer)]):
             yield
-        finally:
-            for variable, value in before:
-                variable.assign(value)
-            random.setstate(states[0])
-            np.random.set_state(states[1])  # noqa: NPY002
+        random.setstate(states[0])
+        np.random.set_state(states[1])  # noqa: NPY002
 
     def pack(self, leaves) -> Any:
         """Return the inputs and the tensors among the keyword arguments, from `leaves`."""
@@ -66,18 +61,16 @@ class Subject:
 
     def call(self, layer, leaves, **changes) -> list:
         """Call `layer` as the caller would, or a model; return the outputs and put back the state."""
-        state = [(v, tf.identity(v.value)) for v in layer.non_trainable_variables]
-        if isinstance(layer, keras.Model):
-            outputs = layer(list(leaves))
-        else:
-            inputs, tensors = self.pack(leaves)
-            outputs = layer(inputs, **{**self.constants, **tensors, **changes})
-        for variable, value in state:
-            variable.assign(value)
+        with restored([v.value for v in layer.non_trainable_variables]):
+            if isinstance(layer, keras.Model):
+                outputs = layer(list(leaves))
+            else:
+                inputs, tensors = self.pack(leaves)
+                outputs = layer(inputs, **{**self.constants, **tensors, **changes})
         return [output for output in keras.tree.flatten(outputs) if output is not None]
 
-    def outcome(self, layer, leaves=None, call=None, scale=1.0) -> list:
-        """Return outputs and gradients for a fixed random upstream gradient."""
+    def outcome(self, layer, leaves=None, call=None, scale=1.0) -> dict:
+        """Return the outcome for a fixed random upstream gradient, which is scaled on its way."""
         leaves = list(self.leaves if leaves is None else leaves)
         watched = [leaves[i] for i in self.floats]
         with tf.GradientTape() as tape:
@@ -85,7 +78,10 @@ class Subject:
             outputs = (call or self.call)(layer, leaves)
             losses = [scale * self._loss(i, y) for i, y in enumerate(outputs) if y.dtype.is_floating]
         gradients = tape.gradient(losses, [*watched, *(v.value for v in layer.trainable_variables)])
-        return [*outputs, *(None if g is None else tf.convert_to_tensor(g) for g in gradients)]
+        gradients = [None if g is None else tf.convert_to_tensor(g) / scale for g in gradients]
+        labels = [f"output {i}" for i in range(len(outputs))] if outputs[1:] else ["the output"]
+        labels += [GRADIENT + source for source in self.sources]
+        return dict(zip(labels, [*outputs, *gradients], strict=True))
 
     def _loss(self, i, y):
         """Sum output `i` with random weights, its upstream gradient; a graph may not know its shape."""
@@ -95,9 +91,14 @@ class Subject:
         return tf.reduce_sum(tf.cast(y, tf.float64) * dy)
 
     @functools.cached_property
-    def reference(self) -> list:
+    def reference(self) -> dict:
         """The eager outcome of the layer itself."""
         return self.outcome(self.layer)
+
+    @functools.cached_property
+    def outputs(self) -> dict:
+        """The outputs in the reference."""
+        return {label: y for label, y in self.reference.items() if not label.startswith(GRADIENT)}
 
     @functools.cached_property
     def traced(self) -> tf.types.experimental.PolymorphicFunction:
@@ -108,53 +109,38 @@ class Subject:
     @functools.cached_property
     def sources(self) -> dict:
         """What gradients belong to, by name: floating-point leaves, then trainable weights."""
-        paths = [path for path, _ in keras.tree.flatten_with_path(self.structure)]
-        named = {}
+        paths, named = [path for path, _ in keras.tree.flatten_with_path(self.structure)], {}
         for i in self.floats:
             head, *keys = paths[i][1:] if paths[i][0] else ("inputs", *paths[i][1:])
             named[head + "".join(f"[{key!r}]" for key in keys)] = self.leaves[i]
-        return named | {
-            v.path.removeprefix(f"{self.layer.path}/"): v.value for v in self.layer.trainable_variables
-        }
+        weights = self.layer.trainable_variables
+        return named | {v.path.removeprefix(f"{self.layer.path}/"): v.value for v in weights}
 
-    @functools.cached_property
-    def labels(self) -> list[str]:
-        """The names of the items of an outcome."""
-        outputs = len(self.reference) - len(self.sources)
-        names = [f"output {i}" for i in range(outputs)] if outputs > 1 else ["the output"]
-        return [*names, *(f"{GRADIENT}{source}" for source in self.sources)]
-
-    def per_example(self, outcome) -> list:
+    def batches(self, outcome) -> dict:
         """The items of an outcome that are batches: all but the gradients of weights."""
-        return outcome[: len(self.reference) - len(self.layer.trainable_variables)]
+        weights = list(self.sources)[len(self.floats) :]
+        return {label: t for label, t in outcome.items() if label.removeprefix(GRADIENT) not in weights}
 
-    def compare(self, before, after, rtol=None) -> None:
+    def compare(self, before, after, rtol=None, told="", cure="") -> None:
         """Raise `Problem` with the first difference between two outcomes, or the same part of them."""
         if len(before) != len(after):
-            raise Problem(f"{len(after)} outputs and gradients, not {len(before)}")
+            raise Problem(f"{told}{len(after)} outputs and gradients, not {len(before)}", cure)
         rtol = self.rtol if rtol is None else rtol
-        gradients = [
-            g
-            for label, g in zip(self.labels, before, strict=False)
-            if label.startswith(GRADIENT) and g is not None
-        ]
-        floor = (
-            0.1 * rtol * max((float(tf.reduce_max(abs(g))) for g in gradients), default=0.0)
-        )  # rounding of sums
-        for label, a, b in zip(self.labels, before, after, strict=False):
-            found = difference(a, b, rtol, floor if label.startswith(GRADIENT) else 0.0)
+        gradients = [t for label, t in before.items() if label.startswith(GRADIENT) and t is not None]
+        sizes = [float(tf.reduce_max(abs(t))) for t in gradients]
+        for label, tensor in before.items():
+            is_gradient = label.startswith(GRADIENT)
+            floor = 0.1 * rtol * max(sizes, default=0.0) if is_gradient else 0.0  # rounding of sums
+            found = difference(tensor, after[label], rtol, floor)
             if found:
-                raise Problem(
-                    f"{'the outputs agree, but ' if label.startswith(GRADIENT) else ''}{label} {found}"
-                )
+                raise Problem(f"{told}{'the outputs agree, but ' * is_gradient}{label} {found}", cure)
 
     def agrees(self, outcome) -> bool:
         """Whether an outcome is that of the layer."""
-        try:
+        with contextlib.suppress(Problem):
             self.compare(self.reference, outcome)
-        except Problem:
-            return False
-        return True
+            return True
+        return False
 
     def clone(self, policy=None, **changes) -> keras.layers.Layer:
         """Return a new layer of the same config and weights, under another policy or with `changes`."""
@@ -178,11 +164,35 @@ class Subject:
 
     def model(self, before=lambda tensor: tensor) -> keras.Model:
         """Return a functional model of the twin, list in and list out; `before` is applied to each input."""
-        inputs = [
-            keras.Input(x.shape[1:], dtype=x.dtype.name, name=f"check_layer_{i}")
-            for i, x in enumerate(self.leaves)
-        ]
+        inputs = []
+        for i, x in enumerate(self.leaves):
+            inputs.append(keras.Input(x.shape[1:], dtype=x.dtype.name, name=f"check_layer_{i}"))
         return keras.Model(inputs, self.call(self.twin, map(before, inputs)), name="check_layer_model")
+
+
+@contextlib.contextmanager
+def restored(variables) -> Iterator[None]:
+    """Put back the values of `tf.Variable` objects at the end."""
+    before = [tf.identity(variable) for variable in variables]
+    try:
+        yield
+    finally:
+        for variable, value in zip(variables, before, strict=True):
+            variable.assign(value)
+
+
+def difference(before, after, rtol: float, floor: float = 0.0) -> str:
+    """Return how the tensor `after` differs from `before`, relative to the largest value; "" if not."""
+    if before is None or after is None:
+        return "" if before is after else "is lost (None)" if after is None else "appeared (was None)"
+    a, b = (np.asarray(tf.cast(tensor, tf.float64)) for tensor in (before, after))
+    if a.shape != b.shape:
+        return f"has shape {b.shape}, not {a.shape}"
+    error = np.where(np.isfinite(b) | ~np.isfinite(a), np.nan_to_num(abs(a - b)), np.inf)
+    if error.max(initial=0) <= rtol * abs(a[np.isfinite(a)]).max(initial=0) + max(floor, 1e-30):
+        return ""
+    at = tuple(int(i) for i in np.unravel_index(np.argmax(error), error.shape))
+    return f"is {b[at]:.6g}, not {a[at]:.6g}, at {list(at)}"
 
 
 def holds_tensors(value) -> bool:
@@ -194,7 +204,7 @@ def holds_tensors(value) -> bool:
 def raw_variables(layer, seen=None) -> list[tf.Variable]:
     """Return each `tf.Variable` that is an attribute of a layer or its sublayers, or in a list or dict."""
     seen, found = {id(layer)} if seen is None else seen, []
-    for value in (leaf for attribute in vars(layer).values() for leaf in keras.tree.flatten(attribute)):
+    for value in keras.tree.flatten(list(vars(layer).values())):
         if isinstance(value, tf.Variable | keras.layers.Layer) and id(value) not in seen:
             seen.add(id(value))
             found += [value] if isinstance(value, tf.Variable) else raw_variables(value, seen)

@@ -92,7 +92,8 @@ def safe_norm(x, axis=-1, keepdims=False) -> tf.Tensor:
 
         def grad(dy):
             # The op itself, not y: so that its own derivative is taken by this rule, not by that of the root.
-            return dy * tf.math.divide_no_nan(x, op(x))
+            # A copy, since with a tape around a tf.function the backward pass is a graph of its own.
+            return dy * tf.math.divide_no_nan(x, op(tf.identity(x)))
 
         return y, grad
 

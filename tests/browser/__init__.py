@@ -1,0 +1,1 @@
+"""The course as a reader sees it: JupyterLab and rendered notebooks in Chromium."""
