@@ -31,7 +31,7 @@ USAGE = """usage: python3 course.py lab  [options of JupyterLab]
        python3 course.py test [options of pytest]
 
 lab   opens the course in JupyterLab
-test  checks style and format, runs every test and every notebook
+test  checks style, format and types, runs every test and every notebook
 """
 
 
@@ -167,6 +167,7 @@ def test_commands(python, arguments):
     return [
         ("ruff check", [python, "-m", "ruff", "check", "."]),
         ("ruff format --check", [python, "-m", "ruff", "format", "--check", "."]),
+        ("mypy", [python, "-m", "mypy"]),
         ("pytest", [python, "-m", "pytest"] + list(arguments)),  # noqa: RUF005 (Python 2.7)
     ]
 

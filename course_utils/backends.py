@@ -19,6 +19,7 @@ import sys
 import tempfile
 import textwrap
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import keras
 import numpy as np
@@ -38,6 +39,9 @@ from course_utils.backends import output_and_gradients
 
 def installed() -> dict[str, str]:
     """Give the version of each backend that can be imported here, in the order of `BACKENDS`.
+
+    Returns:
+        The version, such as `"2.21.0"`, by the name of the backend.
 
     Example:
         >>> "tensorflow" in installed()
@@ -154,9 +158,9 @@ def output_and_gradients(f: Callable, inputs: Sequence, dy) -> tuple[np.ndarray,
 class _Process:
     """A Python process in which Keras runs on one backend; it answers one line of JSON by another."""
 
-    def __init__(self, backend: str):
+    def __init__(self, backend: str) -> None:
         self.backend = backend
-        self.log = tempfile.TemporaryFile("w+")  # noqa: SIM115 - it lives as long as the process
+        self.log = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 - it lives as long as the process
         self.child = subprocess.Popen(
             [sys.executable, "-c", "from course_utils.backends import _serve; _serve()"],
             env={**os.environ, "KERAS_BACKEND": backend},
@@ -217,7 +221,7 @@ def _as_list(value):
 
 def _serve() -> None:
     """Answer requests until standard input ends, as it does when the process that started this one ends."""
-    names: dict[str, object] = {}
+    names: dict[str, Any] = {}
     exec(PREAMBLE, names)  # noqa: S102 - all code comes from the process that started this one
     for line in sys.stdin:
         request = json.loads(line)

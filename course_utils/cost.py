@@ -42,7 +42,7 @@ def saved_bytes(f: Callable, *inputs, graph: bool = False) -> int:
     """
     if not callable(f):
         raise TypeError(f"f is {f!r:.60}: give a function of tensors")
-    inputs = [tf.convert_to_tensor(x) for x in inputs]
+    inputs = tuple(tf.convert_to_tensor(x) for x in inputs)
     for i, x in enumerate(inputs):
         if not x.dtype.is_floating:
             raise TypeError(f"input {i} has dtype {x.dtype.name}: give one that has a gradient")

@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 
-def squares(n: int = 256, features: int = 2, *, noise: float = 0.05, seed: int = 0):
+def squares(
+    n: int = 256, features: int = 2, *, noise: float = 0.05, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
     """Make points whose target is the sum of their squared features, with noise.
 
     Args:
@@ -34,7 +36,7 @@ def squares(n: int = 256, features: int = 2, *, noise: float = 0.05, seed: int =
     return x.astype("float32"), y.astype("float32")
 
 
-def rotated_moons(n: int = 300, angle: float = 35.0, *, noise: float = 0.1, seed: int = 0):
+def rotated_moons(n: int = 300, angle: float = 35.0, *, noise: float = 0.1, seed: int = 0) -> tuple:
     """Make two domains of one task: two interleaved half circles, and the same rotated about their middle.
 
     The task of Ganin et al. (2016, "Domain-Adversarial Training of Neural Networks", section 5.1), where a
@@ -75,7 +77,7 @@ def rotated_moons(n: int = 300, angle: float = 35.0, *, noise: float = 0.1, seed
 
 def linear_on_grid(
     n: int = 256, features: int = 16, *, step=0.37, bits=3, noise: float = 0.05, seed: int = 0
-):
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Make points whose target is a linear map of them, with weights that are multiples of a step.
 
     Args:
@@ -109,7 +111,7 @@ def linear_on_grid(
     return x.astype("float32"), y.astype("float32"), weights.astype("float32")
 
 
-def two_moons(n: int = 256, *, noise: float = 0.1, seed: int = 0):
+def two_moons(n: int = 256, *, noise: float = 0.1, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Make two classes, each a half circle of points that reaches into the other.
 
     Class 0 is the upper half of the unit circle around the origin, class 1 the lower half of the one around
@@ -142,7 +144,9 @@ def two_moons(n: int = 256, *, noise: float = 0.1, seed: int = 0):
     return x.astype("float32"), y.astype("float32")
 
 
-def spike_patterns(n: int = 128, steps: int = 16, inputs: int = 16, *, seed: int = 0):
+def spike_patterns(
+    n: int = 128, steps: int = 16, inputs: int = 16, *, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
     """Make spike trains of two classes that differ in when an input fires, not in how often.
 
     Each input has a volley of spikes early or late, on top of a few random ones. In class 0 the even inputs

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+from collections.abc import Iterator
 
 
 def first_sentence(error: BaseException, limit: int = 300) -> str:
@@ -37,7 +38,7 @@ def first_sentence(error: BaseException, limit: int = 300) -> str:
 
 
 @contextlib.contextmanager
-def expected_error(limit: int = 300):
+def expected_error(limit: int = 300) -> Iterator[None]:
     """Print the error that the block raises, and raise one where it raises none.
 
     Args:
@@ -54,13 +55,13 @@ def expected_error(limit: int = 300):
     try:
         yield
     except Exception as error:
-        print(first_sentence(error, limit))
+        print(first_sentence(error, limit))  # noqa: T201 - it stands in for the traceback
     else:
         raise AssertionError("this block was expected to raise an error, and did not")
 
 
 @contextlib.contextmanager
-def hidden_log():
+def hidden_log() -> Iterator[None]:
     """Hide what TensorFlow's C++ part logs in the block: a line with time and path for each op that fails.
 
     It goes to the process's standard error, past Python. What Python writes to `sys.stderr` in a notebook is

@@ -23,7 +23,7 @@ from course_utils.plotting import MARKERS, STYLES, as_grid, gradient_curves, new
 from course_utils.svg import LiveSVG
 
 #: How a style is called, and what matplotlib draws for it.
-KINDS = {"line": {}, "points": {"linestyle": "none", "markersize": 5}, "steps": {"drawstyle": "steps-mid"}}
+KINDS: dict = {"line": {}, "points": {"linestyle": "none"}, "steps": {"drawstyle": "steps-mid"}}
 
 #: How many steps a logarithmic slider has.
 LOG_STEPS = 60
@@ -31,7 +31,14 @@ LOG_STEPS = 60
 
 @dataclasses.dataclass(frozen=True)
 class Curve:
-    """One named curve: numbers `x` and `y` of one length, drawn as `"line"`, `"points"` or `"steps"`.
+    """One named curve.
+
+    Args:
+        x, y: Numbers, 1-D arrays of one length; computed with and drawn in float64. NaN leaves a gap.
+        kind: How it is drawn: `"line"`, `"points"` or `"steps"`.
+
+    Raises:
+        ValueError: `kind` is none of the three, or the shapes are others.
 
     Example:
         >>> Curve([0, 1], [2, 3], kind="points").kind
@@ -42,7 +49,7 @@ class Curve:
     y: np.ndarray
     kind: str = "line"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         x, y = np.asarray(self.x, np.float64), np.asarray(self.y, np.float64)
         if self.kind not in KINDS:
             raise ValueError(f"kind is {self.kind!r}: give one of {', '.join(KINDS)}")
@@ -82,7 +89,7 @@ class Slider:
     unit: str = ""
     log: bool = False
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not self.low < self.high or (self.log and self.low <= 0):
             raise ValueError(f"a slider from {self.low} to {self.high} is empty: give the lower end first")
         whole = isinstance(self.low, int) and isinstance(self.high, int) and not self.log
@@ -92,14 +99,18 @@ class Slider:
         if not self.low <= value <= self.high:
             raise ValueError(f"value is {value}: give a number from {self.low} to {self.high}")
         if self.log:  # a browser moves it onto the slider's grid, and would then show another picture
-            ends = np.log10([self.low, self.high])
-            grid = np.linspace(*ends, LOG_STEPS + 1)
+            grid = np.linspace(np.log10(self.low), np.log10(self.high), LOG_STEPS + 1)
             value = float(10 ** grid[np.argmin(abs(grid - np.log10(value)))])
         object.__setattr__(self, "step", step)
         object.__setattr__(self, "value", round(value) if whole and step == int(step) else value)
 
     def widget(self, name: str, continuous: bool) -> widgets.Widget:
-        """Make the ipywidgets slider that a reader moves by mouse or keyboard."""
+        """Make the ipywidgets slider that a reader moves by mouse or keyboard.
+
+        Args:
+            name: The argument that it sets.
+            continuous: Whether it reports every move, or only where it is released.
+        """
         label = name.replace("_", " ") + (f" [{self.unit}]" if self.unit else "")
         common = {
             "description": label,
@@ -126,8 +137,9 @@ class Explorer(widgets.VBox):
 
     instances: ClassVar[weakref.WeakSet[Explorer]] = weakref.WeakSet()
 
-    def __init__(self, f, specs, *, title, xlabel, ylabel, ylim, on_release):
-        self.f, self.specs, self.title, self.error = f, specs, title, None
+    def __init__(self, f, specs, *, title, xlabel, ylabel, ylim, on_release) -> None:
+        self.f, self.specs, self.title = f, specs, title
+        self.error: Exception | None = None
         self._wants_progress = "progress" in inspect.signature(f).parameters
         self._progress = widgets.FloatProgress(min=0, max=1, description="computing")
         self._progress.layout.visibility = "hidden"
@@ -178,7 +190,7 @@ class Explorer(widgets.VBox):
         for ax, (panel, curves) in zip(axes, self.curves.items(), strict=True):
             styles = itertools.cycle(zip(STYLES, MARKERS, strict=True))
             for (label, curve), (style, marker) in zip(curves.items(), styles, strict=False):
-                mark = {"marker": marker} if curve.kind == "points" else {}
+                mark = {"marker": marker, "markersize": 5} if curve.kind == "points" else {}
                 (line,) = ax.plot(curve.x, curve.y, label=label, **{**style, **mark, **KINDS[curve.kind]})
                 self._lines[panel, label] = line
             ax.legend(loc="best" if limits.get(panel) is None else "upper left")
@@ -211,7 +223,7 @@ class Explorer(widgets.VBox):
         self._progress.layout.visibility = "visible"
         self._progress.value = fraction
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         values = ", ".join(f"{name} = {value:.4g}" for name, value in self.values.items())
         return f"{self.title}: {values}"
 
@@ -314,14 +326,14 @@ def explore_op(
     grid = as_grid(x, 201)
 
     def curves(**values):
-        panels = {"forward": {}, "backward": {}}
+        panels: dict[str, dict] = {"forward": {}, "backward": {}}
         ops = {"op": make_op(**values)} | ({"reference": reference} if reference else {})
         for label, op in ops.items():
             for panel, y in zip(panels.values(), gradient_curves(op, grid), strict=True):
                 panel[label] = (grid, y)
         return panels
 
-    curves.__signature__ = inspect.signature(make_op)
+    curves.__signature__ = inspect.signature(make_op)  # type: ignore[attr-defined]  # inspect reads it
     title = title or getattr(make_op, "__name__", "op")
     labels = ("output y", "gradient dy/dx")
     return explore(curves, title=title, xlabel="input x", ylabel=labels, ylim=ylim, **sliders)

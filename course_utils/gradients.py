@@ -56,7 +56,8 @@ def check_gradient(
         can be told, the cause. An op that raises fails its check.
 
     Raises:
-        TypeError, ValueError: When an argument of this function can't be used; the message names it.
+        TypeError: When an argument has the wrong type or dtype; the message names it.
+        ValueError: When an argument of this function can't be used; the message names it.
 
     Example:
         >>> print(check_gradient(tf.square, EDGE_POINTS))
@@ -98,7 +99,7 @@ def _check_options(op, surrogate, backward, order, rtol, seed) -> None:
     for name, value, least in (("order", order, 1), ("seed", seed, 0)):
         if not isinstance(value, numbers.Integral) or value < least:
             raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
-    if rtol is not None and not (isinstance(rtol, numbers.Real) and 0 < rtol < 1):
+    if rtol is not None and not (isinstance(rtol, numbers.Real) and 0 < float(rtol) < 1):
         raise ValueError(f"rtol must be a number between 0 and 1, or None, got {rtol!r}")
     if not tf.executing_eagerly():
         raise ValueError("check_gradient needs values: call it outside tf.function")
@@ -109,7 +110,7 @@ def _tensors(op, inputs):
     if not inputs:
         raise ValueError("inputs: give at least one input after op, such as check_gradient(op, x)")
     try:
-        parameters = inspect.signature(op).parameters.values()
+        parameters = list(inspect.signature(op).parameters.values())
     except (TypeError, ValueError):
         parameters = []
     names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]

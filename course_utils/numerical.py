@@ -6,12 +6,14 @@ parts, so that its elements have a last index 0 (real) or 1 (imaginary).
 
 from __future__ import annotations
 
+from typing import Any
+
 import ml_dtypes
 import numpy as np
 import tensorflow as tf
 
 
-def tf_variable(variable):
+def tf_variable(variable) -> tf.Variable:
     """Return the `tf.Variable` of a TensorFlow or Keras variable."""
     return variable if isinstance(variable, tf.Variable) else variable.value
 
@@ -51,11 +53,18 @@ def vjp(op, inputs, dy, variables=()) -> list:
     return [None if gradient is None else tf.convert_to_tensor(gradient) for gradient in gradients]
 
 
-def slope(phi, h):
+def slope(phi, h) -> tuple:
     """Return the derivative of a function of one number at 0, with its error bar.
 
     Two central differences, with steps `h` and `h / 2`, and their Richardson extrapolation; the bar is the
-    difference between the two (Numerical Recipes, section 5.7).
+    difference between the two (Press et al., "Numerical Recipes", 3rd edition, 2007, section 5.7).
+
+    Args:
+        phi: Callable of one float, which gives a float or a float64 array.
+        h: The larger step, a positive float.
+
+    Returns:
+        The derivative and the error bar, each of the shape and dtype of what `phi` gives.
 
     Example:
         >>> derivative, bar = slope(np.exp, 1e-3)
@@ -99,7 +108,7 @@ class OpError(Exception):
 class FlatOp:
     """An op as a function of flat vectors, one for each of its inputs and variables, to one flat vector."""
 
-    def __init__(self, op, leaves, variables=()):
+    def __init__(self, op, leaves, variables=()) -> None:
         self.op, self.leaves, self.variables = op, leaves, variables
         self.targets = [*leaves, *variables]
         self.start = [flat(target) for target in self.targets]
@@ -125,7 +134,7 @@ class FlatOp:
         sizes = [flat(y).size for y in tf.nest.flatten(self.outputs)]
         return np.split(dy, np.cumsum(sizes)[:-1])
 
-    def pack(self, dy):
+    def pack(self, dy) -> Any:
         """Return a vector in the structure of the outputs."""
         leaves = map(unflat, self.split(dy), tf.nest.flatten(self.outputs))
         return tf.nest.pack_sequence_as(self.outputs, list(leaves))
@@ -140,7 +149,7 @@ class FlatOp:
         return [np.zeros_like(vector) if g is None else flat(g) for vector, g in pairs]
 
     @staticmethod
-    def _attempt(stage, f, *args):
+    def _attempt(stage, f, *args) -> Any:
         try:
             return f(*args)
         except Exception as error:
@@ -150,10 +159,11 @@ class FlatOp:
 class Declared:
     """The gradient that a surrogate or a declared backward pass gives."""
 
-    def __init__(self, label, want, rtol, noise=0.0):
+    def __init__(self, label, want, rtol, noise=0.0) -> None:
         # An element that is far smaller than others is their rounding.
         size = np.abs(want[np.isfinite(want)]).max(initial=0)
-        self.label, self.want, self.notes = label, want, []
+        self.label, self.want = label, want
+        self.notes: list[tuple[int, str]] = []
         self.tolerance = rtol * (np.abs(want) + 1e-2 * size) + noise + 1e-300
 
     def _errors(self, g):
@@ -161,16 +171,16 @@ class Declared:
             errors = np.nan_to_num(np.abs(g - self.want) / self.tolerance, nan=np.inf)
         return np.where(np.isfinite(g) | np.isfinite(self.want), errors, 0)  # nan in both is no difference
 
-    def mismatch(self, g):
+    def mismatch(self, g) -> int | None:
         """Return the flat index where `g` is worst, None where it agrees."""
         errors = self._errors(g)
         return int(np.argmax(errors)) if np.any(errors > 1) else None
 
-    def agrees(self, g, where=True):
+    def agrees(self, g, where=True) -> bool:
         """Return whether `g` is right at all elements, or at those of the mask `where`."""
         return not np.any((self._errors(g) > 1) & where)
 
-    def right(self, k):
+    def right(self, k) -> float:
         """Return the right gradient at flat index `k`."""
         return self.want[k]
 
@@ -185,13 +195,15 @@ class Numerical:
 
     label = "the numerical derivative"
 
-    def __init__(self, loss, x, size, eps, rtol, rng):
-        self.x, self.rtol, self.notes = x, rtol, []
+    def __init__(self, loss, x, size, eps, rtol, rng) -> None:
+        self.x, self.rtol = x, rtol
+        self.notes: list[tuple[int, str]] = []
         self.unit = np.maximum(1, np.abs(x))
         self.steps = np.cbrt(eps) / np.array([1, 8, 64])
         self.rounding, self.most_rounding = 10 * eps * size, 1e5 * eps * size
         self.probes = [rng.standard_normal(x.shape) * self.unit for _ in range(2)]
-        self._evaluate, self._known = loss, {}
+        self._evaluate = loss
+        self._known: dict = {}
 
     def _loss(self, move):
         """Evaluate the op, once at each place, however many gradients are judged."""
@@ -219,11 +231,11 @@ class Numerical:
                 break
         return min(gaps)
 
-    def agrees(self, g, where=True):
+    def agrees(self, g, where=True) -> bool:
         """Return whether `g` is right at all elements, or at those of the mask `where`."""
         return np.isfinite(g).all() and all(self._gap(g, d * where, self.steps) <= 1 for d in self.probes)
 
-    def mismatch(self, g):
+    def mismatch(self, g) -> int | None:
         """Return a flat index where `g` is wrong, None where it agrees; note what has no derivative."""
         undefined = np.flatnonzero(~np.isfinite(g))
         for k in undefined[:8]:
@@ -278,7 +290,7 @@ class Numerical:
         numeric, bar = self._slope(e, self.steps[-1])
         return e, self.steps if bar <= 1e-3 * abs(numeric) else self.steps[-1] / 8.0 ** np.arange(5)
 
-    def right(self, k):
+    def right(self, k) -> float:
         """Return the numerical derivative at flat index `k`, from the step with the smallest error bar."""
         e, steps = self._along(k)
         measured = [(self._slope(e, h), h) for h in steps]

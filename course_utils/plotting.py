@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -11,7 +12,7 @@ from matplotlib.figure import Figure
 
 #: Colors that people tell apart who see no red or no green (Okabe and Ito 2008), with a dash pattern each,
 #: so that color is never the only difference between two curves.
-STYLES = (
+STYLES: tuple[dict[str, Any], ...] = (
     {"color": "#0072B2", "linestyle": "-"},
     {"color": "#D55E00", "linestyle": "--"},
     {"color": "#009E73", "linestyle": "-."},
@@ -57,7 +58,7 @@ def plot_gradient(
     """
     ops = _named(op)
     grid = as_grid(x, points)
-    panels = {"forward": {}, "backward, upstream gradient 1": {}}
+    panels: dict[str, dict] = {"forward": {}, "backward, upstream gradient 1": {}}
     for label, function in ops.items():
         for panel, values in zip(panels.values(), gradient_curves(function, grid), strict=True):
             panel[label] = (grid, values)
@@ -116,7 +117,7 @@ def as_grid(x, points: int = 401) -> np.ndarray:
         raise ValueError(f"points is {points}: give 2 or more")
     if grid.ndim != 1 or grid.size < 2 or not np.isfinite(grid).all() or not (np.diff(grid) > 0).all():
         raise ValueError(f"x is {x!r}: give two finite numbers, the lower first, or an ascending 1-D array")
-    return np.linspace(*grid, points) if grid.size == 2 else grid
+    return np.linspace(grid[0], grid[1], points) if grid.size == 2 else grid
 
 
 def new_figure(panels: list[str], title: str, xlabel: str, ylabels: tuple[str, ...]) -> tuple[Figure, list]:

@@ -60,12 +60,21 @@ class Report:
         (False, 1.0, ['input 0'])
     """
 
-    def __init__(self, title: str):
+    def __init__(self, title: str) -> None:
         self.title = title
         self.checks: list[Check] = []
 
     def add(self, ok, name, detail="", *, cure="", error=0.0, index=None) -> None:
-        """Append one `Check`; its arguments are the attributes of `Check`."""
+        """Append one `Check`.
+
+        Args:
+            ok: True for passed, False for failed, None for a note.
+            name: What was checked.
+            detail: What was found, numbers included.
+            cure: What to do about it.
+            error: Largest absolute error of the comparison.
+            index: Where in the argument it is, one integer for each axis.
+        """
         self.checks.append(Check(None if ok is None else bool(ok), name, detail, cure, float(error), index))
 
     @property
@@ -97,7 +106,11 @@ class Report:
         return f"{self.title}: all {len(judged)} checks passed"
 
     def raise_if_failed(self) -> None:
-        """Raise an `AssertionError` that holds the whole report when a check failed."""
+        """Raise an error that holds the whole report when a check failed.
+
+        Raises:
+            AssertionError: A check failed.
+        """
         if not self.ok:
             raise AssertionError(str(self))
 
@@ -111,7 +124,7 @@ class Report:
         # One line: pytest shows the repr of what it asserts, on one line and cut to 240 characters.
         return f"<{'; '.join([self.summary, *map(str, self.failures)])}>"
 
-    def _repr_pretty_(self, printer, cycle) -> None:
+    def _repr_pretty_(self, printer, cycle) -> None:  # noqa: ARG002 - IPython gives it
         """Show the lines, not the one-line repr, as the plain text of a notebook or an IPython terminal."""
         printer.text(str(self))
 

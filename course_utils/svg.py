@@ -8,6 +8,7 @@ import io
 import re
 import uuid
 from collections.abc import Iterable
+from typing import Any
 
 import matplotlib as mpl
 from matplotlib.backends.backend_svg import RendererSVG
@@ -48,10 +49,10 @@ class LiveSVG:
         True
     """
 
-    def __init__(self, figure: Figure, lines: Iterable[Line2D]):
+    def __init__(self, figure: Figure, lines: Iterable[Line2D]) -> None:
         self._figure, self._lines = figure, list(lines)
         # Names of clip paths and markers: the same in every drawing of one figure, others in other figures.
-        self._settings = {"svg.fonttype": "none", "svg.hashsalt": uuid.uuid4().hex}  # text stays text
+        self._settings: Any = {"svg.fonttype": "none", "svg.hashsalt": uuid.uuid4().hex}  # text stays text
         figure.dpi = 72
         self._frame = self._draw_frame()
 
@@ -67,7 +68,8 @@ class LiveSVG:
         """Give the opening tag, and then all but the lines, cut where the lines belong."""
         for number, line in enumerate(self._lines):
             line.set_gid(f"curve-{number}")
-            line.draw = functools.partial(_leave_a_place, line)  # not hidden or emptied: the legend avoids it
+            # Not hidden or emptied: the legend avoids it.
+            line.draw = functools.partial(_leave_a_place, line)  # type: ignore[method-assign]
         buffer = io.StringIO()
         with mpl.rc_context(self._settings):
             hidden = dict.fromkeys(("Date", "Creator", "Format", "Type"))
@@ -83,8 +85,8 @@ class LiveSVG:
         """Give one line as a group, with the definitions that it needs."""
         buffer = io.StringIO()
         with mpl.rc_context(self._settings):
-            size = self._figure.get_size_inches() * 72
-            renderer = RendererSVG(*size, buffer, image_dpi=72)
+            width, height = self._figure.get_size_inches() * 72
+            renderer = RendererSVG(width, height, buffer, image_dpi=72)
             line.draw(renderer)
             renderer.finalize()
         drawing = buffer.getvalue()

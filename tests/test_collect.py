@@ -145,7 +145,7 @@ def run(toy, folder, *options) -> dict[str, dict]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", f"{toy}:{pathlib.Path(__file__).parents[1]}")
         assert command.main([str(folder), "-o", str(output), *course, *options]) == 0
-    with open(output, newline="", encoding="utf-8-sig") as file:
+    with output.open(newline="", encoding="utf-8-sig") as file:
         return {row["person"]: row for row in csv.DictReader(file)}
 
 
@@ -262,7 +262,7 @@ def test_a_notebook_of_the_course_with_one_answer(tmp_path):
     stub.source = "def double(x):\n    return 2 * x"
     nbformat.write(made, tmp_path / "ann_00.ipynb")
     assert command.main([str(tmp_path), "-o", str(tmp_path / "out.csv")]) == 0
-    with open(tmp_path / "out.csv", newline="", encoding="utf-8-sig") as file:
+    with (tmp_path / "out.csv").open(newline="", encoding="utf-8-sig") as file:
         (row,) = csv.DictReader(file)
     assert (row["00.double"], row["correct"], row["of"], row["problem"]) == ("correct", "1", "1", "")
 

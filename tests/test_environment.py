@@ -182,7 +182,7 @@ def test_jupyterlab_knows_every_default_that_the_course_sets():
 
 # No name of a machine. The patterns come in pieces, or this file would hold what it looks for.
 
-_HOMES = "|".join(["home", "Users", "root", "work", "tmp", "opt", "srv", "mnt"])
+_HOMES = "|".join(("home", "Users", "root", "work", "tmp", "opt", "srv", "mnt"))  # noqa: FLY002
 _PATH = rf"(?<![\w.~}})/-])/(({_HOMES})/\w|usr/(local/)?lib/python\d)" + r"|\b[A-Za-z]:\\+" + r"Users\b"
 FORBIDDEN = {
     "an absolute path of a machine": re.compile(_PATH),

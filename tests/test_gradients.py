@@ -1,4 +1,4 @@
-"""The contracts, notes, errors and manners of `check_gradient`; its catalogue of gradients is next door."""
+"""The contracts, notes, errors and manners of `check_gradient`; its catalog of gradients is next door."""
 
 import random
 

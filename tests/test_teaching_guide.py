@@ -142,16 +142,7 @@ def test_chapters_of_a_notebook_that_a_route_names_exist():
             assert set(re.findall(r"(?<!\*)\*([^*]+)\*(?!\*)", rest)) <= headings
 
 
-def test_links_resolve():
-    links = re.findall(r"\]\(([^)\s]+)\)", GUIDE)
-    anchors = {
-        re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in re.findall(r"^#+ (.+)$", GUIDE, re.M)
-    }
-    for link in links:
-        if link.startswith("#"):
-            assert link[1:] in anchors, link
-        elif "://" not in link:
-            assert (ROOT / "notebooks" / link).exists(), link
+def test_readme_leads_to_the_guide():
     assert "notebooks/teaching_guide.md" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 

@@ -109,7 +109,8 @@ def main(arguments: list[str]) -> int:
     threads = max(1, (os.cpu_count() or 1) // options.jobs)
     limits = Limits(options.timeout, options.cell_timeout, options.memory * 1e9, threads)
     columns, rows = table(collect(found, course, options.exercises, limits, options.jobs), course)
-    with open(options.output, "w", newline="", encoding="utf-8-sig") as file:  # with the mark Excel looks for
+    # Excel looks for the mark that utf-8-sig writes.
+    with options.output.open("w", newline="", encoding="utf-8-sig") as file:
         writer = csv.DictWriter(file, columns, restval="")
         writer.writeheader()
         writer.writerows(rows)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import pathlib
+from typing import Any
 
 import nbformat
 from nbclient import NotebookClient
@@ -25,7 +26,7 @@ ASK = "__import__('course_utils.collect.verdict', fromlist=['judge']).judge(*{!r
 class Quiet(NotebookClient):
     """A client that keeps the results of our own cells only: an endless print must not fill this process."""
 
-    def process_message(self, msg, cell, cell_index):
+    def process_message(self, msg, cell, cell_index) -> Any:
         """Let pass what says how a cell goes on; of the outputs, verdicts."""
         ours = cell_index == OURS and msg["msg_type"] == "execute_result"
         if ours or msg["msg_type"] in ("status", "execute_input", "execute_reply"):
@@ -42,10 +43,10 @@ class Run:
         report: Called with a dict for each line of the report.
     """
 
-    def __init__(self, settings: dict, report):
+    def __init__(self, settings: dict, report) -> None:
         self.settings, self.report = settings, report
         self.tasks = submissions.tasks(pathlib.Path(settings["reference"]))
-        self.replies = {}
+        self.replies: dict[int, dict] = {}
 
     def go(self) -> None:
         """Run the notebook to its end, or to the end of its kernel."""
@@ -77,7 +78,8 @@ class Run:
 
     def plan(self, cells) -> dict[int, list]:
         """Say which exercises are judged after which cell; report those that are missing."""
-        due, own = {}, submissions.checks(cells)
+        due: dict[int, list] = {}
+        own = submissions.checks(cells)
         for task in self.tasks:
             answer = own.get(task.exercise, task.answer)
             at = submissions.place(cells, task, answer)
@@ -120,12 +122,12 @@ class Run:
         """Report the outcome of one exercise."""
         self.report({"exercise": task.exercise, "outcome": outcome, "problem": problem})
 
-    def note_reply(self, cell, cell_index, execute_reply) -> None:
+    def note_reply(self, cell, cell_index, execute_reply) -> None:  # noqa: ARG002 - nbclient gives it
         """Keep what the kernel says about a cell: nbclient hands it to this hook only."""
         self.replies[cell_index] = execute_reply["content"] if execute_reply else {}
 
 
-def read(path: pathlib.Path):
+def read(path: pathlib.Path) -> Any:
     """Read a notebook, or raise `ValueError` with a sentence that says what it is instead."""
     try:
         notebook = nbformat.read(path, as_version=4)
@@ -148,7 +150,7 @@ def read(path: pathlib.Path):
 def main(settings_file: str, report_file: str) -> None:
     """Run the notebook that the settings name and write the report."""
     settings = json.loads(pathlib.Path(settings_file).read_text(encoding="utf-8"))
-    with open(report_file, "a", encoding="utf-8") as file:
+    with pathlib.Path(report_file).open("a", encoding="utf-8") as file:
 
         def report(line: dict) -> None:
             file.write(json.dumps(line) + "\n")

@@ -12,7 +12,7 @@ MIME = "application/vnd.course-utils.verdict+json"
 class Verdict:
     """One of the outcomes of an exercise, in a form that travels as the result of a cell."""
 
-    def __init__(self, outcome: str, problem: str = ""):
+    def __init__(self, outcome: str, problem: str = "") -> None:
         self.outcome, self.problem = outcome, problem
 
     def _repr_mimebundle_(self, **_):

@@ -56,7 +56,8 @@ def check_layer(layer, inputs, *, call_kwargs=None, skip=(), also=(), **gradient
         Report, true when nothing failed. Read it from the top: the first failure is the cause.
 
     Raises:
-        TypeError, ValueError: When an argument of this function can't be used; the message names it.
+        TypeError: When an argument has the wrong type, or there is no such option; the message names it.
+        ValueError: When an argument of this function can't be used; the message names it.
 
     Example:
         >>> report = check_layer(keras.layers.Dense(3), np.ones((4, 2), "float32"))
@@ -92,8 +93,7 @@ def _make(name, check, subject, report) -> None:
     except Note as note:
         report.add(None, check.title, note.detail, cure=note.cure)
     except Exception as error:  # whatever TensorFlow, Keras and the layer raise is a finding
-        known = isinstance(error, Problem)
-        detail, cure = (error.detail, error.cure) if known else explain(error)
+        detail, cure = (error.detail, error.cure) if isinstance(error, Problem) else explain(error)
         report.add(False, check.title, detail, cure=cure or check.cure)
         subject.failed[name] = name
 

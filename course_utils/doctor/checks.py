@@ -390,7 +390,7 @@ def saved_model(subject: Subject) -> None:
         subject.model().export(pathlib.Path(folder, "model"), verbose=False)
         upstream = {f"dy{i}": dy for i, dy in subject.upstream.items()}
         np.savez(pathlib.Path(folder, "given.npz"), *subject.leaves, **upstream)
-        command = [sys.executable, pathlib.Path(__file__).with_name("reload.py"), folder]
+        command = [sys.executable, str(pathlib.Path(__file__).with_name("reload.py")), folder]
         process = subprocess.run(command, capture_output=True, text=True, check=False)
         if process.returncode:
             raise RuntimeError(process.stderr)

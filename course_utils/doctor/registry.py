@@ -13,7 +13,7 @@ ALSO: dict[str, Check] = {}
 class Problem(Exception):  # noqa: N818
     """What a check found: `detail`, and `cure` where the check knows better than its standing cure."""
 
-    def __init__(self, detail: str, cure: str = ""):
+    def __init__(self, detail: str, cure: str = "") -> None:
         super().__init__(detail)
         self.detail, self.cure = detail, cure
 
@@ -34,10 +34,12 @@ class Check:
     @property
     def title(self) -> str:
         """Its line in the report."""
-        return self.run.__doc__.rstrip(".")
+        return (self.run.__doc__ or self.run.__name__).rstrip(".")  # `python -OO` drops docstrings
 
 
-def check(cure: str = "", needs: tuple[str, ...] = (), fixed: bool = False, registry: dict = CHECKS):
+def check(
+    cure: str = "", needs: tuple[str, ...] = (), fixed: bool = False, registry: dict = CHECKS
+) -> Callable[[Callable], Callable]:
     """Put a function into the list of checks."""
 
     def register(run):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import random
+from collections.abc import Iterator
+from typing import Any
 
 import keras
 import numpy as np
@@ -27,8 +29,10 @@ class Subject:
     trainable weights by label, such as "the output" and "the gradient of inputs".
     """
 
-    def __init__(self, layer, inputs, call_kwargs, options):
-        self.layer, self.options, self.upstream, self.failed = layer, options, {}, {}
+    def __init__(self, layer, inputs, call_kwargs, options) -> None:
+        self.layer, self.options = layer, options
+        self.upstream: dict[int, tf.Tensor] = {}  # of each output that has gradients
+        self.failed: dict[str, str] = {}  # by failed check or one left out: the failure behind it
         tensors = {name: value for name, value in call_kwargs.items() if holds_tensors(value)}
         self.constants = {name: value for name, value in call_kwargs.items() if name not in tensors}
         self.structure = keras.tree.map_structure(self._as_leaf, (inputs, tensors))
@@ -43,15 +47,15 @@ class Subject:
         return tf.cast(tensor, self.layer.variable_dtype) if tensor.dtype.is_floating else tensor
 
     @contextlib.contextmanager
-    def untouched(self):
+    def untouched(self) -> Iterator[None]:
         """Put back the variables of the layer and the random state of Python and NumPy."""
-        states = random.getstate(), np.random.get_state()
+        states = random.getstate(), np.random.get_state()  # noqa: NPY002 - theirs is put back
         with restored([*(v.value for v in self.layer.variables), *raw_variables(self.layer)]):
             yield
         random.setstate(states[0])
-        np.random.set_state(states[1])
+        np.random.set_state(states[1])  # noqa: NPY002
 
-    def pack(self, leaves):
+    def pack(self, leaves) -> Any:
         """Return the inputs and the tensors among the keyword arguments, from `leaves`."""
         return keras.tree.pack_sequence_as(self.structure, list(leaves))
 
@@ -97,7 +101,7 @@ class Subject:
         return {label: y for label, y in self.reference.items() if not label.startswith(GRADIENT)}
 
     @functools.cached_property
-    def traced(self):
+    def traced(self) -> tf.types.experimental.PolymorphicFunction:
         """The outcome as a tf.function that does not know the batch size, as in `fit`."""
         signature = [tf.TensorSpec([None, *leaf.shape[1:]], leaf.dtype) for leaf in self.leaves]
         return tf.function(lambda leaves: self.outcome(self.layer, leaves), input_signature=[signature])
@@ -138,7 +142,7 @@ class Subject:
             return True
         return False
 
-    def clone(self, policy=None, **changes):
+    def clone(self, policy=None, **changes) -> keras.layers.Layer:
         """Return a new layer of the same config and weights, under another policy or with `changes`."""
         before, config = keras.config.dtype_policy(), {**self.layer.get_config(), **changes}
         try:
@@ -154,7 +158,7 @@ class Subject:
         return twin
 
     @functools.cached_property
-    def twin(self):
+    def twin(self) -> keras.layers.Layer:
         """A clone with the layer's own policy."""
         return self.clone()
 
@@ -167,7 +171,7 @@ class Subject:
 
 
 @contextlib.contextmanager
-def restored(variables):
+def restored(variables) -> Iterator[None]:
     """Put back the values of `tf.Variable` objects at the end."""
     before = [tf.identity(variable) for variable in variables]
     try:

@@ -19,6 +19,7 @@ import pathlib
 import textwrap
 import traceback
 from collections.abc import Callable
+from typing import Any
 
 from course_utils.errors import first_sentence
 
@@ -44,9 +45,13 @@ class WrongAnswer(Exception):  # noqa: N818 - it is a verdict, not an error of t
         expected: What a right answer gives there.
         got: What this answer gives there.
         cause: One likely cause, a sentence that helps without giving the solution away.
+
+    Example:
+        >>> WrongAnswer("the gradient for x = 3", expected=6.0, got=3.0, cause="a factor is missing").got
+        3.0
     """
 
-    def __init__(self, where: str, expected, got, cause: str = ""):
+    def __init__(self, where: str, expected, got, cause: str = "") -> None:
         super().__init__(where)
         self.where, self.expected, self.got, self.cause = where, expected, got, cause
 
@@ -82,6 +87,8 @@ class Outcome:
 
 class Text(str):
     """A hint or a solution: text that a notebook shows as it is, without quotes."""
+
+    __slots__ = ()
 
     def __repr__(self) -> str:
         return str(self)
@@ -126,7 +133,7 @@ class Exercise:
         *,
         minutes: int,
         difficulty: int,
-    ):
+    ) -> None:
         self.title, self.judge, self.hints, self._solution = title, judge, hints, solution
         self.minutes, self.difficulty, self._told = minutes, difficulty, 0
 
@@ -171,7 +178,7 @@ class Exercise:
         body = textwrap.dedent("\n".join(lines[1:])).strip().splitlines()
         return "\n".join(body[:-1]).strip()
 
-    def solve(self):
+    def solve(self) -> Any:
         """Give the answer that the solution defines."""
         return self._solution()
 

@@ -186,8 +186,10 @@ mend_quantizer = Exercise(
     (
         "There are three faults. First print the outputs for x = 0.2 and x = 3: are they levels at all?",
         "The forward value must be q, so q is what stop_gradient may hold; and 2**2 codes end at 3.",
-        "`tf.clip_by_value` already has the gradient that is wanted: clip x first, then let the clipped x "
-        "take the place of x in `x + tf.stop_gradient(q - x)`.",
+        (
+            "`tf.clip_by_value` already has the gradient that is wanted: clip x first, then let the "
+            "clipped x take the place of x in `x + tf.stop_gradient(q - x)`."
+        ),
     ),
     _solve_unsigned,
     minutes=10,

@@ -12,6 +12,8 @@ from course_utils.layers._package import PACKAGE
 class CustomSquareLayer(keras.layers.Layer):
     """Square the inputs; the pseudo-gradient clips the local derivative (`ops.square_with_clipped_grad`).
 
+    The inputs may have any shape and floating-point dtype; the outputs have the same.
+
     Args:
         bound: Largest absolute local derivative, a positive number.
         **kwargs: What every Keras layer takes, such as `name` and `dtype`.
@@ -76,6 +78,8 @@ class GradientProbe(keras.layers.Layer):
 
     Put it between two layers of a model: after each training step its weight `upstream` holds the size of
     the last upstream gradient. The weight is not trained. With a loss scale it sees the scaled gradient.
+
+    The inputs may have any shape and floating-point dtype; the outputs have the same.
 
     Args:
         measure: `"norm"` for the square root of the sum of squares, `"max"` for the largest absolute value.

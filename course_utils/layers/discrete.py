@@ -23,6 +23,8 @@ class SpikingLayer(keras.layers.Layer):
     gradient runs through the reset `- threshold · spike[t-1]`: each spike would add another surrogate to the
     chain (Zenke and Vogels 2021, "The Remarkable Robustness of Surrogate Gradient Learning").
 
+    Currents and spikes have the shape `(batch, time, ...)`.
+
     Args:
         decay: What is left of a potential after one time step, from 0 to 1.
         threshold: Where a neuron fires, a positive number in the unit of the currents.
@@ -139,7 +141,11 @@ class VectorQuantizer(keras.layers.Layer):
         return outputs
 
     def indices(self, inputs):
-        """Give the index of the nearest code for each vector: int64 of shape `(...)`."""
+        """Give the index of the nearest code for each vector: int64 of shape `(...)`.
+
+        Args:
+            inputs: Tensor of shape `(..., features)`, as for the layer itself.
+        """
         return ops.vector_quantize_with_identity_grad(inputs, tf.convert_to_tensor(self.codebook))[1]
 
     def compute_output_shape(self, input_shape):

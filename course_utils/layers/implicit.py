@@ -87,7 +87,11 @@ class FixedPointLayer(keras.layers.Layer):
         )
 
     def residual(self, inputs):
-        """Give the largest `|step(z) - z|`: how far the result is from reproducing itself, a scalar."""
+        """Give the largest `|step(z) - z|`: how far the result is from reproducing itself, a scalar.
+
+        Args:
+            inputs: Tensor of shape `(batch, ..., features)`, as for the layer itself.
+        """
         z = self(inputs)
         return keras.ops.max(keras.ops.abs(self._step(z, self._drive(inputs), self._contracting()) - z))
 

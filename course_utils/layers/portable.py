@@ -68,7 +68,8 @@ class PACT(keras.layers.Layer):
     """Clip and quantize the inputs up to a learned bound, on any backend (`pact`, a pseudo-gradient).
 
     The bound is one trainable weight; training keeps it above 1e-3. The authors advise to decay it as other
-    weights are decayed, which `regularizer` does.
+    weights are decayed, which `regularizer` does (Choi et al. 2018, as for `pact`). The inputs may have any
+    shape; the outputs have the same.
 
     Args:
         bits: How many bits a level takes, an integer from 1 to 16.

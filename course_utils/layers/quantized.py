@@ -12,6 +12,8 @@ from course_utils.layers._package import PACKAGE
 class QuantizeLayer(keras.layers.Layer):
     """Round the inputs to `2**bits` levels; a straight-through pseudo-gradient (`ops.quantize`).
 
+    The inputs may have any shape and floating-point dtype; the outputs have the same.
+
     Args:
         bits: How many bits a level takes, an integer from 2 to 16.
         step: Distance of two levels, a positive number.

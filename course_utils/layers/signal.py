@@ -17,6 +17,8 @@ class ClipGradient(keras.layers.Layer):
     What it clips is the upstream gradient as it arrives: it depends on the batch size and, under
     `mixed_float16`, on the loss scale, which makes the bound tens of thousands of times too tight.
 
+    The inputs may have any shape and floating-point dtype; the outputs have the same.
+
     Args:
         bound: Largest absolute element of the gradient, a positive number.
         **kwargs: What every Keras layer takes, such as `name` and `dtype`.
@@ -51,6 +53,8 @@ class ClipGradientByNorm(keras.layers.Layer):
     """Give the inputs back; the pseudo-gradient is shortened to a norm (`ops.clip_gradient_by_norm`).
 
     Like `ClipGradient` it depends on the batch size and on the loss scale; it keeps the direction.
+
+    The inputs may have any shape and floating-point dtype; the outputs have the same.
 
     Args:
         bound: Largest norm, a positive number.
@@ -88,6 +92,8 @@ class ClipGradientByNorm(keras.layers.Layer):
 class ScaleGradient(keras.layers.Layer):
     """Give the inputs back; the pseudo-gradient is multiplied by a factor (`ops.scale_gradient`).
 
+    The inputs may have any shape and floating-point dtype; the outputs have the same.
+
     Args:
         factor: A finite number; 0 lets no gradient through.
         **kwargs: What every Keras layer takes, such as `name` and `dtype`.
@@ -123,6 +129,8 @@ class GradientReversal(keras.layers.Layer):
 
     The rule is `ops.reverse_gradient`. The strength is a weight that is not trained: `layer.strength.assign`
     reaches a model that is traced already, and the value is saved with the model's weights.
+
+    The inputs may have any shape and floating-point dtype; the outputs have the same.
 
     Args:
         strength: The strength to start with, a number of 0 or more.

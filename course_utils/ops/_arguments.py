@@ -33,9 +33,12 @@ def scalar(value, name: str, dtype, *, low: float = -math.inf, positive: bool = 
 
     Of a tensor or variable only the shape is known before a graph runs. A variable is read here: inside of
     the op `tf.custom_gradient` would ask for its gradient.
+
+    Raises:
+        ValueError: `value` is a number out of range or not finite, or a tensor that is no scalar.
     """
     if isinstance(value, numbers.Real):
-        if not (value > 0 if positive else math.isfinite(value) and value >= low):
+        if not (float(value) > 0 if positive else math.isfinite(value) and float(value) >= low):
             least = f" of {low:g} or more" if low > -math.inf else ""
             raise ValueError(
                 f"{name} is {value}: give {'a positive' if positive else 'a finite'} number{least}"

@@ -7,7 +7,7 @@ import tensorflow as tf
 from course_utils.ops._arguments import floating, scalar
 
 
-def spike_with_surrogate_grad(x, slope=10.0):
+def spike_with_surrogate_grad(x, slope=10.0) -> tf.Tensor:
     """Give 1 where `x > 0`, else 0; the pseudo-gradient is that of a fast sigmoid.
 
     `x` is a neuron's membrane potential minus its threshold. Forward: the Heaviside step; NaN stays NaN.
@@ -51,7 +51,7 @@ def spike_with_surrogate_grad(x, slope=10.0):
     return op(x)
 
 
-def one_hot_with_softmax_grad(logits, temperature=1.0):
+def one_hot_with_softmax_grad(logits, temperature=1.0) -> tf.Tensor:
     """Give the one-hot vector of the largest logit; the pseudo-gradient is that of a softmax.
 
     Forward: `y = one_hot(argmax(logits))` over the last axis; of equal logits the first. Backward: with
@@ -102,7 +102,7 @@ def one_hot_with_softmax_grad(logits, temperature=1.0):
     return op(logits)
 
 
-def gumbel_softmax_straight_through(logits, temperature=1.0, *, seed=None):
+def gumbel_softmax_straight_through(logits, temperature=1.0, *, seed=None) -> tf.Tensor:
     """Draw a category by `softmax(logits)`, as a one-hot vector; the pseudo-gradient is that of a softmax.
 
     Forward: `one_hot(argmax(logits + g))` with Gumbel noise `g = -log(-log(u))`, `u` uniform on (0, 1), which
@@ -147,7 +147,7 @@ def gumbel_softmax_straight_through(logits, temperature=1.0, *, seed=None):
     return tf.cast(sample, logits.dtype)
 
 
-def vector_quantize_with_identity_grad(x, codebook):
+def vector_quantize_with_identity_grad(x, codebook) -> tf.Tensor:
     """Replace each vector by the nearest code of a codebook; the pseudo-gradient is the one of the identity.
 
     Forward: `y = codebook[k]`, where `k` minimizes the Euclidean distance `‖x - codebook[k]‖`. Backward:

@@ -7,12 +7,13 @@ import tensorflow as tf
 from course_utils.ops._arguments import floating, scalar
 
 
-def square_with_clipped_grad(x, bound=1.0):
+def square_with_clipped_grad(x, bound=1.0) -> tf.Tensor:
     """Square `x`; the pseudo-gradient clips the local derivative `2x` to `[-bound, bound]`.
 
     Forward: `y = x²`. Backward: `dx = dy · clip(2x, -bound, bound)`, which equals the derivative where
     `|2x| <= bound` and keeps its sign elsewhere. It is linear in the upstream gradient `dy`, so a loss
-    scale or another batch size does not change what it clips.
+    scale or another batch size does not change what it clips. This is the definition of the op, which is made
+    for teaching.
 
     Args:
         x: Tensor of any shape, dtype float16, bfloat16, float32 or float64.
@@ -47,7 +48,7 @@ def square_with_clipped_grad(x, bound=1.0):
     return op(x)
 
 
-def safe_norm(x, axis=-1, keepdims=False):
+def safe_norm(x, axis=-1, keepdims=False) -> tf.Tensor:
     """Give the Euclidean norm of `x` along `axis`, with the gradient 0 where all elements are 0.
 
     Forward: `y = |x| = m · √Σ(x/m)²` with `m = max |x|`, so that no square overflows or underflows (Blue, "A

@@ -10,7 +10,7 @@ import tensorflow as tf
 from course_utils.ops._arguments import floating
 
 
-def fixed_point(f, start, *args, tolerance=None, max_steps=1000):
+def fixed_point(f, start, *args, tolerance=None, max_steps=1000) -> tf.Tensor:
     """Solve `z = f(z, *args)` by iteration; the gradient is that of the solution, not of the steps.
 
     Forward: `z ← f(z, *args)` from `start`, until no element moves by more than `tolerance · max |z|`.
@@ -55,11 +55,11 @@ def fixed_point(f, start, *args, tolerance=None, max_steps=1000):
         raise TypeError(f"f is {f!r}: give a function of z and the arguments")
     if tolerance is None:
         tolerance = 4 * _epsilon(start.dtype)
-    if isinstance(tolerance, bool) or not isinstance(tolerance, numbers.Real) or not tolerance > 0:
+    if isinstance(tolerance, bool) or not isinstance(tolerance, numbers.Real) or not float(tolerance) > 0:
         raise ValueError(f"tolerance is {tolerance!r}: give a positive number")
     if isinstance(max_steps, bool) or not isinstance(max_steps, numbers.Integral) or max_steps < 1:
         raise ValueError(f"max_steps is {max_steps!r}: give an integer of 1 or more")
-    args = [tf.convert_to_tensor(a, dtype_hint=start.dtype) for a in args]
+    args = tuple(tf.convert_to_tensor(a, dtype_hint=start.dtype) for a in args)
 
     def iterate(step, z):
         return _iterate(step, z, tolerance, max_steps)

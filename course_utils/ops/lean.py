@@ -7,7 +7,7 @@ import tensorflow as tf
 from course_utils.ops._arguments import floating, scalar
 
 
-def swish_from_input(x):
+def swish_from_input(x) -> tf.Tensor:
     """Give `x·σ(x)` with its derivative, and keep nothing but `x` for the backward pass.
 
     Forward: `y = x·σ(x)`, the swish of Ramachandran, Zoph and Le (2017, "Searching for Activation Functions",
@@ -48,7 +48,7 @@ def _swish(x):
     return stopped * tf.sigmoid(stopped), grad
 
 
-def leaky_relu_from_output(x, slope=0.2):
+def leaky_relu_from_output(x, slope=0.2) -> tf.Tensor:
     """Give `x` where it is positive and `slope·x` elsewhere, and keep nothing but the output.
 
     Forward: `y = x` for `x > 0`, else `slope·x`. Backward: `dx = dy` for `y > 0`, else `slope·dy`, the

@@ -7,7 +7,7 @@ import tensorflow as tf
 from course_utils.ops._arguments import floating, scalar
 
 
-def clip_gradient(x, bound=1.0):
+def clip_gradient(x, bound=1.0) -> tf.Tensor:
     """Give `x` back; the pseudo-gradient clips each element of the upstream gradient to `[-bound, bound]`.
 
     Forward: `y = x`. Backward: `dx = clip(dy, -bound, bound)`, element by element (Goodfellow, Bengio and
@@ -48,7 +48,7 @@ def clip_gradient(x, bound=1.0):
     return op(x)
 
 
-def clip_gradient_by_norm(x, bound=1.0, axis=None):
+def clip_gradient_by_norm(x, bound=1.0, axis=None) -> tf.Tensor:
     """Give `x` back; the pseudo-gradient shortens the upstream gradient to a norm of at most `bound`.
 
     Forward: `y = x`. Backward: `dx = dy · min(1, bound / ‖dy‖)` with the Euclidean norm over `axis`, the
@@ -97,7 +97,7 @@ def clip_gradient_by_norm(x, bound=1.0, axis=None):
     return op(x)
 
 
-def scale_gradient(x, factor):
+def scale_gradient(x, factor) -> tf.Tensor:
     """Give `x` back; the pseudo-gradient is the upstream gradient times `factor`.
 
     Forward: `y = x`. Backward: `dx = factor · dy`, as in MuZero (Schrittwieser et al. 2019, "Mastering Atari,
@@ -138,7 +138,7 @@ def scale_gradient(x, factor):
     return op(x)
 
 
-def reverse_gradient(x, strength=1.0):
+def reverse_gradient(x, strength=1.0) -> tf.Tensor:
     """Give `x` back; the pseudo-gradient is the upstream gradient times `-strength`.
 
     Forward: `y = x`. Backward: `dx = -strength · dy`, the gradient reversal layer of Ganin and Lempitsky

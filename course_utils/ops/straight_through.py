@@ -7,7 +7,7 @@ import tensorflow as tf
 from course_utils.ops._arguments import floating, positive, scalar
 
 
-def round_with_identity_grad(x):
+def round_with_identity_grad(x) -> tf.Tensor:
     """Round `x` to the nearest integer; the pseudo-gradient is the one of the identity.
 
     Forward: `y = round(x)`, halves to the even neighbor. Backward: `dx = dy`, the straight-through estimator
@@ -39,7 +39,7 @@ def round_with_identity_grad(x):
     return op(floating(x, "x"))
 
 
-def sign_with_clipped_grad(x, bound=1.0):
+def sign_with_clipped_grad(x, bound=1.0) -> tf.Tensor:
     """Give the sign of `x`, 1 for 0; the pseudo-gradient is the upstream gradient where `|x| <= bound`.
 
     Forward: `y = 1` where `x >= 0`, else `-1`; NaN stays NaN. Backward: `dx = dy` where `|x| <= bound`, else
@@ -80,7 +80,7 @@ def sign_with_clipped_grad(x, bound=1.0):
     return op(x)
 
 
-def quantize(x, bits=4, step=0.25, window=1.0):
+def quantize(x, bits=4, step=0.25, window=1.0) -> tf.Tensor:
     """Round `x` to one of `2**bits` levels; the pseudo-gradient is the upstream gradient inside a window.
 
     Forward: `y = step · round(clip(x / step, -n, n - 1))` with `n = 2**(bits - 1)`, the signed uniform
@@ -133,7 +133,7 @@ def quantize(x, bits=4, step=0.25, window=1.0):
     return op(x)
 
 
-def lsq_quantize(x, step, bits=4, *, signed=True, grad_scale=1.0):
+def lsq_quantize(x, step, bits=4, *, signed=True, grad_scale=1.0) -> tf.Tensor:
     """Quantize `x` to multiples of a learned `step`; both backward passes are pseudo-gradients (LSQ).
 
     Forward: `y = step · round(clip(x / step, -low, high))`, where `low = 2^(bits-1)` and

@@ -7,12 +7,12 @@ import tensorflow as tf
 from course_utils.ops._arguments import floating
 
 
-def check_upstream(x, message="upstream gradient"):
+def check_upstream(x, message="upstream gradient") -> tf.Tensor:
     """Pass `x` on; on the way back pass `dy` on, and raise an error where it holds inf or NaN.
 
-    Forward: `y = x`. Backward: `dx = dy`, with `tf.debugging.check_numerics` between the two. The check is
-    part of the data that flows back, so it also runs with a tape around a `tf.function`, where prints and
-    assertions of a backward pass are dropped. XLA drops the check, and keeps the gradient.
+    By definition forward `y = x`, backward `dx = dy`, with `tf.debugging.check_numerics` between the two.
+    The check is part of the data that flows back, so it also runs with a tape around a `tf.function`, where
+    prints and assertions of a backward pass are dropped. XLA drops the check, and keeps the gradient.
 
     Args:
         x: Tensor of any shape, dtype float16, bfloat16, float32 or float64.
@@ -48,11 +48,11 @@ def check_upstream(x, message="upstream gradient"):
     return op(x)
 
 
-def record_upstream(x, record, measure="norm"):
+def record_upstream(x, record, measure="norm") -> tf.Tensor:
     """Pass `x` and `dy` on, and write the size of `dy` into a variable, in every mode.
 
-    Forward: `y = x`. Backward: `dx = dy`, after `record` was set to `√(Σ dy²)` or to `max |dy|`, in float32.
-    The gradient waits for the assignment, so that it also runs with a tape around a `tf.function`.
+    By definition forward `y = x`, backward `dx = dy`, after `record` was set to `√(Σ dy²)` or to `max |dy|`,
+    in float32. The gradient waits for the assignment, so it also runs with a tape around a `tf.function`.
 
     Args:
         x: Tensor of any shape, dtype float16, bfloat16, float32 or float64.

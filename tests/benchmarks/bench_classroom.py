@@ -113,7 +113,7 @@ def start(command: list[str], folder: pathlib.Path, url: str, variables: dict[st
     few = dict.fromkeys(("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"), "1")
     path = f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"
     environment = {**os.environ, **few, **variables, "PATH": path}
-    with open(folder / "log", "w") as log:
+    with (folder / "log").open("w", encoding="utf-8") as log:
         process = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log)
     wait_until_it_answers(url, process, folder / "log")
     return process

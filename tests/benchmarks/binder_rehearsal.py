@@ -59,7 +59,7 @@ class Session:
         self.url, self.most, self.ended = f"http://127.0.0.1:{port}", 0, False
         options = ["--no-browser", "--allow-root", f"--port={port}", "--ServerApp.port_retries=0"]
         command = ["binder/start", "jupyter", "lab", *options, f"--IdentityProvider.token={self.token}"]
-        with open(log, "w") as file:
+        with log.open("w", encoding="utf-8") as file:
             self.process = subprocess.Popen(command, cwd=repository, env=variables, stdout=file, stderr=file)
         wait_until_it_answers(f"{self.url}/api", self.process, log)
         self.watcher = threading.Thread(target=self.watch, daemon=True)

@@ -145,7 +145,7 @@ def wait_until_it_answers(
         except requests.ConnectionError:
             time.sleep(0.5)
         if process.poll() is not None or time.monotonic() > deadline:
-            raise RuntimeError(f"no answer from {url}:\n{log.read_text()[-3000:]}")
+            raise RuntimeError(f"no answer from {url}:\n{log.read_text(encoding='utf-8')[-3000:]}")
 
 
 def memory(process: psutil.Process) -> int:

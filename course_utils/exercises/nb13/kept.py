@@ -117,7 +117,7 @@ def _block_parts():
     return body, norm
 
 
-def _one_step(block, graph: bool) -> dict:
+def _one_step(block, graph: bool) -> tuple[dict, int]:
     """Run a step of training; give what it computed, and how often the body ran."""
     body, norm = _block_parts()
     x = tf.constant(judging.random_array((16, 2), seed=42), tf.float32)

@@ -6,7 +6,7 @@ import contextlib
 import pathlib
 import tempfile
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import keras
 
@@ -19,10 +19,13 @@ SLOW = ("xla", "mixed_float16", "mixed_bfloat16", "saved", "trains", "forward_mo
 
 
 @contextlib.contextmanager
-def named_errors(where: str, causes: Mapping[str, str]):
+def named_errors(where: str, causes: Mapping[str, str]) -> Iterator[None]:
     """Turn an error whose message holds a key of `causes` into a wrong answer with that likely cause.
 
     Any other error goes on as it is: it is the learner's, and the exercise shows its line.
+
+    Raises:
+        WrongAnswer: The block raised an error whose message holds a key of `causes`.
     """
     try:
         with hidden_log():  # TensorFlow logs every op that fails, with time and path
