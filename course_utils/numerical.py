@@ -6,6 +6,7 @@ parts, so that its elements have a last index 0 (real) or 1 (imaginary).
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import ml_dtypes
@@ -266,12 +267,13 @@ class Numerical:
     def _listen(self):
         """Measure the rounding that shows in the loss: more than usual where terms cancel inside the op.
 
-        So near to x and on one side of it the loss is a straight line, even where x is a kink or a jump: what
-        a third difference leaves is rounding. It counts up to a point too.
+        Near x and on one side of it the loss is a straight line, even where x is a kink or a jump: what a
+        third difference leaves is rounding. Nearest of all a saturated op does not move, so that a second
+        distance shows its rounding. It counts up to a point, as an error bar does.
         """
-        near, found = self.steps[0] * 1e-6, []
-        for d in self.probes:
-            one, two, three, four = (self._loss(n * near * d) for n in (1, 2, 3, 4))
+        found = []
+        for t, d in itertools.product(self.steps[0] * np.array([1e-6, 1e-2]), self.probes):
+            one, two, three, four = (self._loss(n * t * d) for n in (1, 2, 3, 4))
             found.append(abs(four - 3 * three + 3 * two - one))
         self.rounding = max(self.rounding, min(8 * np.nan_to_num(max(found)), self.most_rounding))
 
