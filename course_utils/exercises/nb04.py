@@ -97,7 +97,7 @@ def _judge_exact(straight_through):
                 "the gradients of the two x cancel: stop one of them": 0 * dy,
             }
             judging.compare(judging.need_tensor(dx, x, what), dy, what, mistakes)
-    return "What is added to q is exactly 0, so nothing is rounded, in any dtype and for any finite x."
+    return "The output is q itself, or q plus an exact 0, so nothing is rounded, in any dtype."
 
 
 def _need_equal(y, q, x, where: str) -> None:

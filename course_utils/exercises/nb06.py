@@ -226,7 +226,7 @@ pact_layer = Exercise(
         "`call` returns `pact(inputs, self.alpha.value)`; `build` makes `alpha` by add_weight, shape `()`.",
     ),
     _solve_pact,
-    minutes=10,
+    minutes=15,
     difficulty=2,
 )
 

@@ -60,7 +60,7 @@ def _gradients(grad, call, count: int, backend: str):
         raise WrongAnswer(f"the call by {backend}", "grad takes it", str(error), cause) from None
     gradients = grad(*args, **kwargs)
     if isinstance(gradients, list):
-        cause = "PyTorch takes a list for one gradient: return a tuple"
+        cause = "PyTorch takes no list, it counts it as one gradient: return a tuple"
         raise WrongAnswer("what grad returns", "a tensor or a tuple", "a list", cause)
     gradients = gradients if isinstance(gradients, tuple) else (gradients,)
     if len(gradients) != count:
@@ -248,7 +248,7 @@ def _judge_layer(layer_class):
 
 def _judge_in_eager(layer):
     x = tf.constant(judging.random_array((6, 3), seed=5), tf.float32)
-    layer(x)
+    layer.build(x.shape)
     try:
         with tf.GradientTape() as tape:
             tape.watch(x)

@@ -135,7 +135,9 @@ class VectorQuantizer(keras.layers.Layer):
         chosen, inputs = tf.gather(codebook, indices), tf.cast(inputs, codebook.dtype)
         codebook_loss = tf.reduce_mean(tf.square(tf.stop_gradient(inputs) - chosen))
         commitment_loss = tf.reduce_mean(tf.square(inputs - tf.stop_gradient(chosen)))
-        self.add_loss(codebook_loss + self.commitment * commitment_loss)
+        loss = codebook_loss + self.commitment * commitment_loss
+        # Keras adds it to the compiled loss, which is in this dtype whatever the dtype of the layer.
+        self.add_loss(tf.cast(loss, keras.config.floatx()))
         return outputs
 
     def indices(self, inputs):

@@ -107,5 +107,9 @@ WRONG = {
         "clips p": (clipped_probability, "p was clipped"),
         "ignores dy": (cross_entropy(lambda dy, p, t: p - t), "dy is missing"),
         "uphill": (cross_entropy(lambda dy, p, t: dy * (t - p)), "walk uphill"),
+        "max form": (
+            lambda x, t: tf.maximum(x, 0.0) - x * t + tf.math.log1p(tf.exp(-tf.abs(x))),
+            "corner at logit 0",
+        ),
     },
 }

@@ -20,7 +20,7 @@ def numpy_tanh(x):
 
 def newton(c):
     y = c
-    for _ in range(20):
+    for _ in range(12):
         y = y - (y + y**3 - c) / (1.0 + 3.0 * y**2)
     return y
 
