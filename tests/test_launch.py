@@ -232,10 +232,11 @@ def test_the_child_finds_the_programs_of_venv_first(course):
 @pytest.mark.parametrize(
     ("failing", "names"),
     [
-        (None, ["check", "format", "pytest"]),
+        (None, ["check", "format", "mypy", "pytest"]),
         ("check", ["check"]),
         ("format", ["check", "format"]),
-        ("pytest", ["check", "format", "pytest"]),
+        ("mypy", ["check", "format", "mypy"]),
+        ("pytest", ["check", "format", "mypy", "pytest"]),
     ],
 )
 def test_the_test_line_stops_at_the_first_step_that_fails(course, monkeypatch, capsys, failing, names):
