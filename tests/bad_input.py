@@ -13,7 +13,7 @@ X = np.float32([[1.5, -2.0], [0.5, 3.0]])
 
 
 def snapshot(folder, variables=()) -> dict:
-    """Return settings, seeds, files and variables of the caller; TensorFlow's random state by what it draws."""
+    """Return settings, seeds, files and variables of the caller; TensorFlow's seed draws at the end."""
     return {
         "python": random.getstate(),
         "numpy": str(np.random.get_state()),
@@ -22,7 +22,7 @@ def snapshot(folder, variables=()) -> dict:
         "floatx": keras.config.floatx(),
         "custom objects": dict(keras.saving.get_custom_objects()),
         "eager": tf.config.functions_run_eagerly(),
-        "environment": dict(os.environ),
+        "environment": {k: v for k, v in os.environ.items() if k != "PYTEST_CURRENT_TEST"},
         "path": list(sys.path),
         "files": sorted(folder.rglob("*")),
         "figures": plt.get_fignums(),

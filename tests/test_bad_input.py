@@ -1,4 +1,4 @@
-"""Bad input to `check_gradient`, plots and sliders: a right report or one clear error, and no side effects."""
+"""Bad input to `check_gradient`, plots and sliders: a right report or one clear error, no traces."""
 
 import functools
 import re
@@ -76,6 +76,7 @@ GOOD = {
     "layer": lambda: check_gradient(DENSE, X),
     "unbuilt layer": lambda: check_gradient(keras.layers.Dense(2), X),
     "closes over a variable": lambda: check_gradient(lambda x: x * WEIGHT, X),
+    "moves a variable": lambda: check_gradient(advances, X, variables=[WEIGHT]),
     "integer variable": lambda: check_gradient(tf.square, X, variables=[tf.Variable(1)]),
     "same variable twice": lambda: check_gradient(lambda x: x * WEIGHT, X, variables=[WEIGHT, WEIGHT]),
 }
@@ -93,8 +94,10 @@ FAILED = {
     "raises": (lambda x: 1 / 0, "raises ZeroDivisionError: division by zero"),
     "raises without a message": (lambda x: next(iter(())), "raises StopIteration"),
     "class": (keras.layers.Dense, "raises ValueError: Received an invalid value for `units`"),
-    "random": (lambda x: x * tf.random.stateless_uniform([], [len(CALLS.append(0) or CALLS), 0]), "two outputs"),
-    "moves a variable": (advances, "one input gives two outputs"),
+    "random": (
+        lambda x: x * tf.random.stateless_uniform([], [len(CALLS.append(0) or CALLS), 0]),
+        "two outputs",
+    ),
     "leaves TensorFlow": (lambda x: tf.numpy_function(np.square, [x], x.dtype), "missing gradient (None)"),
 }
 CALLS = []
@@ -103,7 +106,7 @@ CALLS = []
 @pytest.mark.parametrize("name", FAILED)
 def test_fault_of_the_op_is_reported(name):
     op, words = FAILED[name]
-    report = check_gradient(op, X, variables=[WEIGHT] if op is advances else ())
+    report = check_gradient(op, X)
     assert len(report.failures) == 1
     assert words in str(report.failures[0])
 
@@ -120,31 +123,41 @@ def test_variables_may_come_from_a_generator():
 
 
 GRADIENT = [
-    (([[1.0], [1.0, 2.0]],), {}, TypeError, "x must be a tensor, an array or a number, got [[1.0], [1.0, 2.0]]"),
+    (
+        ([[1.0], [1.0, 2.0]],),
+        {},
+        TypeError,
+        "x must be a tensor, an array or a number, got [[1.0], [1.0, 2.0]]",
+    ),
     ((np.longdouble([1, 2]),), {}, TypeError, "x must be a tensor"),
     ((np.array([1, "a"], object),), {}, TypeError, "x must be a tensor"),
     ((np.zeros(2, "datetime64[D]"),), {}, TypeError, "x must be a tensor"),
     ((np.zeros(2, [("a", "f4")]),), {}, TypeError, "x must be a tensor"),
-    ((np.int8([1, 2]),), {}, ValueError, "inputs: nothing in them can have a gradient: give floats"),
-    ((True,), {}, ValueError, "inputs: nothing in them can have a gradient"),
-    (({},), {}, ValueError, "inputs: nothing in them can have a gradient"),
+    (
+        (np.int8([1, 2]),),
+        {},
+        ValueError,
+        "inputs: only integers or nothing, which get no gradient: give floats",
+    ),
+    ((True,), {}, ValueError, "inputs: only integers or nothing"),
+    (({},), {}, ValueError, "inputs: only integers or nothing"),
     (([],), {}, ValueError, "x is empty, shape (0,)"),
     ((b"abc",), {}, TypeError, "x has dtype string"),
     (({1.0, 2.0},), {}, TypeError, "x must be a tensor"),
     ((keras.Input((2,)),), {}, TypeError, "x must be a tensor"),
-    ((tf.sparse.eye(2),), {}, TypeError, "x is a SparseTensor: give a dense tensor, from tf.sparse.to_dense"),
+    ((tf.sparse.eye(2),), {}, TypeError, "x is a SparseTensor: give a dense tensor ("),
     ((tf.IndexedSlices(X, tf.constant([0, 1])),), {}, TypeError, "x is a IndexedSlices: give a dense tensor"),
     ((np.float64([1, np.nan]),), {}, ValueError, "x is nan at [1]"),
     ((X, X), {}, TypeError, "op can't take 2 inputs: too many positional arguments"),
     ((X,), {"op": lambda x, y: x}, TypeError, "op can't take 1 inputs: missing a required argument: 'y'"),
     ((X,), {"op": lambda x, *, a: x}, TypeError, "op can't take 1 inputs: missing a required"),
     ((X,), {"op": lambda x: None}, TypeError, "op must return tensors, got NoneType"),
-    ((X,), {"op": lambda x: ()}, TypeError, "op must return a float tensor, got ()"),
-    ((X,), {"op": lambda x: {}}, TypeError, "op must return a float tensor, got {}"),
+    ((X,), {"op": lambda x: ()}, TypeError, "op must return a float tensor with elements, got ()"),
+    ((X,), {"op": lambda x: {}}, TypeError, "op must return a float tensor with elements, got {}"),
     ((X,), {"op": lambda x: {"a": x, "b": None}}, TypeError, "op must return tensors, got NoneType"),
     ((X,), {"op": lambda x: (x, lambda dy: dy)}, TypeError, "op must return tensors, got function"),
     ((X,), {"op": np.square}, TypeError, "op must return tensors, got ndarray"),
-    ((X,), {"op": lambda x: x > 0}, TypeError, "op must return a float tensor, got tf.Tensor("),
+    ((X,), {"op": lambda x: x > 0}, TypeError, "op must return a float tensor with elements, got tf.Tensor("),
     ((X,), {"op": lambda x: tf.cast(x, tf.int32)}, TypeError, "op must return a float tensor"),
     ((X,), {"op": lambda x: x[:0]}, TypeError, "op must return a float tensor with elements"),
     ((X,), {"op": lambda x: (x, tf.strings.as_string(x))}, TypeError, "op must return numbers, got string"),
@@ -225,13 +238,17 @@ EXPLORE = [
     ({"a": (0.0, 1.0, -0.1)}, ValueError, "step is -0.1: give a number above 0"),
     ({"a": (0, 3), "f": lambda a="s": curves()}, TypeError, "value is 's': give a number"),
     ({"a": (0, 1), "f": lambda *a: curves()}, TypeError, "f takes [], the sliders are ['a']"),
-    ({"a": (0, 1), "f": max}, TypeError, "its arguments are not known: wrap it in a function"),
+    ({"a": (0, 1), "f": max}, TypeError, "arguments are not known: wrap it in a function"),
     ({"a": (0, 1), "f": lambda a: None}, ValueError, "f gives NoneType: return a dict of named curves"),
     ({"a": (0, 1), "f": lambda a: {"c": 3}}, ValueError, "f gives 3 for 'c': give (x, y) or a Curve"),
     ({"a": (0, 1), "f": lambda a: {"c": ([1],)}}, ValueError, "f gives ([1],) for 'c': give (x, y)"),
     ({"a": (0, 1), "f": lambda a: {"c": ("ab", "cd")}}, ValueError, "a curve needs two 1-D arrays"),
     ({"a": (0, 1), "f": lambda a: {"c": ([0, 1], [1j, 2])}}, ValueError, "a curve needs two 1-D arrays"),
-    ({"a": (0, 1), "f": lambda a: {"p": curves(), "q": ([0], [0])}}, ValueError, "f gives tuple for panel 'q'"),
+    (
+        {"a": (0, 1), "f": lambda a: {"p": curves(), "q": ([0], [0])}},
+        ValueError,
+        "f gives tuple for panel 'q'",
+    ),
     ({"a": (0, 1), "f": lambda a: {"p": {}}}, ValueError, "f gives an empty dict for panel 'p'"),
 ]
 
@@ -256,7 +273,7 @@ OPS = [
     (lambda a: lambda x: None, TypeError, "op gives NoneType: it must return one tensor"),
     (lambda a: lambda x: (x, x), TypeError, "op gives tuple: it must return one tensor"),
     (lambda a: tf.reduce_sum, ValueError, "op gives shape () for shape (201,)"),
-    (max, TypeError, "its arguments are not known: wrap it in a function"),
+    (max, TypeError, "arguments are not known: wrap it in a function"),
 ]
 
 

@@ -44,12 +44,15 @@ class Subject:
 
     @contextlib.contextmanager
     def untouched(self):
-        """Put back the variables of the layer and the random state of Python and NumPy."""
-        states = random.getstate(), np.random.get_state()
-        with restored([*(v.value for v in self.layer.variables), *raw_variables(self.layer)]):
-            yield
-        random.setstate(states[0])
-        np.random.set_state(states[1])
+        """Put back the variables of the layer, the dtype policy and the random state of Python and NumPy."""
+        states, policy = (random.getstate(), np.random.get_state()), keras.config.dtype_policy()
+        try:
+            with restored([*(v.value for v in self.layer.variables), *raw_variables(self.layer)]):
+                yield
+        finally:
+            random.setstate(states[0])
+            np.random.set_state(states[1])
+            keras.config.set_dtype_policy(policy)
 
     def pack(self, leaves):
         """Return the inputs and the tensors among the keyword arguments, from `leaves`."""
@@ -72,6 +75,10 @@ class Subject:
         with tf.GradientTape() as tape:
             tape.watch(watched)
             outputs = (call or self.call)(layer, leaves)
+            refused = [y for y in outputs if not isinstance(y, tf.Tensor) or y.dtype == tf.string]
+            if refused or not outputs:
+                found = type(refused[0]).__name__ if refused else "nothing"
+                raise Problem(f"call returns {found}", "return dense tensors of numbers from call")
             losses = [scale * self._loss(i, y) for i, y in enumerate(outputs) if y.dtype.is_floating]
         gradients = tape.gradient(losses, [*watched, *(v.value for v in layer.trainable_variables)])
         gradients = [None if g is None else tf.convert_to_tensor(g) / scale for g in gradients]
