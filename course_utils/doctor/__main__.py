@@ -31,8 +31,6 @@ def main(arguments=None) -> int:
     sys.path.insert(0, os.getcwd())
     try:
         layer = _load(parser, module, name)
-    except _Left as left:
-        parser.error(f"{options.layer} leaves with exit status {left}")
     except Exception as error:  # raised by their code: show their part of the traceback
         print("".join(_their_traceback(error)), file=sys.stderr)
         return 1
@@ -57,16 +55,12 @@ def _load(parser, module, name):
         found = operator.attrgetter(name)(home)
     except AttributeError:
         parser.error(f"module {module} has no {name!r}")
-    if hasattr(found, "get_config") and not isinstance(found, type) or not callable(found):
+    if not callable(found) or (hasattr(found, "get_config") and not isinstance(found, type)):
         return found
     try:
         return found()
     except SystemExit as error:
-        raise _Left(error.code) from error
-
-
-class _Left(Exception):  # noqa: N818
-    """Their code called sys.exit, with this status."""
+        parser.error(f"{module}:{name} leaves with exit status {error.code}")
 
 
 def _their_traceback(error) -> list[str]:
