@@ -18,8 +18,9 @@ from course_utils import _requirements
 
 if TYPE_CHECKING:
     from course_utils._requirements import check_environment
+    from course_utils.curves import Curve
     from course_utils.doctor import check_layer
-    from course_utils.explorers import Curve, Slider, explore, explore_op
+    from course_utils.explorers import Slider, explore, explore_op
     from course_utils.gradients import check_gradient
     from course_utils.plotting import plot_gradient
     from course_utils.report import Report
@@ -41,7 +42,7 @@ _HOMES = {
     "Report": "report",
     "check_gradient": "gradients",
     "check_layer": "doctor",
-    "Curve": "explorers",
+    "Curve": "curves",
     "Slider": "explorers",
     "explore": "explorers",
     "explore_op": "explorers",

@@ -38,7 +38,9 @@ def explain(error) -> tuple[str, str]:
     """Return an exception of an op, TensorFlow or Keras on one line, and its cure, empty if not known."""
     text = re.sub(r"\x1b\[\d+m|Arguments received by.*", "", str(error), flags=re.DOTALL)
     found = next(filter(None, (re.search(pattern, text) for pattern in CURES)), None)
-    lines = [line.strip() for line in text.splitlines() if line.strip()] or [""]
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    # Keras's headline says only which layer it was.
+    lines = [line for line in lines if not line.endswith(".call().")] or [""]
     told = lines[-1 if "in user code" in text or "Traceback" in text else 0]
     if found:
         told = next((line for line in lines if re.search(found.re, line)), told)

@@ -12,6 +12,8 @@ import html
 import inspect
 import io
 import itertools
+import math
+import numbers
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import ClassVar
@@ -19,46 +21,15 @@ from typing import ClassVar
 import ipywidgets as widgets
 import numpy as np
 
+from course_utils.curves import KINDS, Curve, as_panels
 from course_utils.plotting import MARKERS, STYLES, as_grid, gradient_curves, new_figure
 from course_utils.svg import LiveSVG
 
-#: How a style is called, and what matplotlib draws for it.
-KINDS: dict = {"line": {}, "points": {"linestyle": "none"}, "steps": {"drawstyle": "steps-mid"}}
+#: The arguments that a slider can set.
+_BY_KEYWORD = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 #: How many steps a logarithmic slider has.
 LOG_STEPS = 60
-
-
-@dataclasses.dataclass(frozen=True)
-class Curve:
-    """One named curve.
-
-    Args:
-        x, y: Numbers, 1-D arrays of one length; computed with and drawn in float64. NaN leaves a gap.
-        kind: How it is drawn: `"line"`, `"points"` or `"steps"`.
-
-    Raises:
-        ValueError: `kind` is none of the three, or the shapes are others.
-
-    Example:
-        >>> Curve([0, 1], [2, 3], kind="points").kind
-        'points'
-    """
-
-    x: np.ndarray
-    y: np.ndarray
-    kind: str = "line"
-
-    def __post_init__(self) -> None:
-        x, y = np.asarray(self.x, np.float64), np.asarray(self.y, np.float64)
-        if self.kind not in KINDS:
-            raise ValueError(f"kind is {self.kind!r}: give one of {', '.join(KINDS)}")
-        if x.ndim != 1 or x.shape != y.shape:
-            raise ValueError(
-                f"a curve needs two 1-D arrays of one length, not shapes {x.shape} and {y.shape}"
-            )
-        object.__setattr__(self, "x", x)
-        object.__setattr__(self, "y", y)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,6 +46,7 @@ class Slider:
         log: Move over powers of ten: `low` and `high` must be positive.
 
     Raises:
+        TypeError: One of them is no number.
         ValueError: The range is empty, or `value` is outside of it.
 
     Example:
@@ -90,9 +62,17 @@ class Slider:
     log: bool = False
 
     def __post_init__(self) -> None:
+        for name in ("low", "high", "step", "value"):
+            number = getattr(self, name)
+            if not isinstance(number, numbers.Real) and (number is not None or name in ("low", "high")):
+                raise TypeError(f"{name} is {number!r}: give a number")
+            if number is not None and not math.isfinite(number):
+                raise ValueError(f"{name} is {number}: give a finite number")
+        if self.step is not None and self.step <= 0:
+            raise ValueError(f"step is {self.step}: give a number above 0")
         if not self.low < self.high or (self.log and self.low <= 0):
             raise ValueError(f"a slider from {self.low} to {self.high} is empty: give the lower end first")
-        whole = isinstance(self.low, int) and isinstance(self.high, int) and not self.log
+        whole = all(isinstance(end, numbers.Integral) for end in (self.low, self.high)) and not self.log
         step = self.step or (1 if whole else (self.high - self.low) / 50)
         middle = (self.low * self.high) ** 0.5 if self.log else (self.low + self.high) / 2
         value = middle if self.value is None else self.value
@@ -162,7 +142,7 @@ class Explorer(widgets.VBox):
     def compute(self, **values) -> dict[str, dict[str, Curve]]:
         """Call the function and give its curves as `{panel: {label: Curve}}`; check their form."""
         extra = {"progress": self._show_progress} if self._wants_progress else {}
-        curves = _as_panels(self.f(**values, **extra))
+        curves = as_panels(self.f(**values, **extra))
         known = getattr(self, "curves", curves)
         if {panel: list(c) for panel, c in curves.items()} != {panel: list(c) for panel, c in known.items()}:
             raise ValueError(f"f gives other panels or curves for {values}: the names must not change")
@@ -278,7 +258,8 @@ def explore(
     """
     if not callable(f):
         raise TypeError(f"f is {f!r}: give a function that returns named curves")
-    parameters = {n: p for n, p in inspect.signature(f).parameters.items() if n != "progress"}
+    taken = _signature("f", f).parameters.items()
+    parameters = {n: p for n, p in taken if n != "progress" and p.kind in _BY_KEYWORD}
     if set(parameters) != set(sliders) or not sliders:
         raise TypeError(f"f takes {sorted(parameters)}, the sliders are {sorted(sliders)}: give one for each")
     specs = {name: _as_slider(name, spec, parameters[name].default) for name, spec in sliders.items()}
@@ -333,7 +314,7 @@ def explore_op(
                 panel[label] = (grid, y)
         return panels
 
-    curves.__signature__ = inspect.signature(make_op)  # type: ignore[attr-defined]  # inspect reads it
+    curves.__signature__ = _signature("make_op", make_op)  # type: ignore[attr-defined]  # inspect reads it
     title = title or getattr(make_op, "__name__", "op")
     labels = ("output y", "gradient dy/dx")
     return explore(curves, title=title, xlabel="input x", ylabel=labels, ylim=ylim, **sliders)
@@ -370,25 +351,18 @@ def sweep(explorers=None) -> list[str]:
     return lines
 
 
+def _signature(name: str, f: Callable) -> inspect.Signature:
+    try:
+        return inspect.signature(f)
+    except ValueError:
+        raise TypeError(f"{name} is {f!r}, its arguments are not known: wrap it in a function") from None
+
+
 def _as_slider(name: str, spec, default) -> Slider:
     if not isinstance(spec, Slider):
-        try:
-            spec = Slider(*spec)
-        except TypeError:
-            raise TypeError(
-                f"slider {name} is {spec!r}: give (low, high), (low, high, step) or a Slider"
-            ) from None
+        if not isinstance(spec, tuple | list) or len(spec) not in (2, 3):
+            raise TypeError(f"slider {name} is {spec!r}: give (low, high), (low, high, step) or a Slider")
+        spec = Slider(*spec)
         if default is not inspect.Parameter.empty:
             spec = dataclasses.replace(spec, value=default)
     return spec
-
-
-def _as_panels(curves) -> dict[str, dict[str, Curve]]:
-    if not isinstance(curves, Mapping) or not curves:
-        raise ValueError(f"f gives {type(curves).__name__}: return a dict of named curves")
-    if not isinstance(next(iter(curves.values())), Mapping):
-        curves = {"": curves}
-    return {
-        panel: {label: c if isinstance(c, Curve) else Curve(*c) for label, c in named.items()}
-        for panel, named in curves.items()
-    }

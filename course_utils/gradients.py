@@ -69,11 +69,13 @@ def check_gradient(
         >>> check_gradient(tf.sign, EDGE_POINTS, surrogate=tf.identity).ok  # no straight-through estimator
         False
     """
-    _check_options(op, surrogate, backward, order, rtol, seed)
+    check_options(op, surrogate, backward, order, rtol, seed)
     inputs, leaves = _tensors(op, inputs)
-    weights = _variables(variables)
+    weights = named_variables(variables)
     if not any(map(differentiable, [*leaves.values(), *weights.values()])):
-        raise ValueError("inputs: only integers, which get no gradient: give floats, such as 2.0 for 2")
+        raise ValueError(
+            "inputs: only integers or nothing, which get no gradient: give floats, such as 2.0 for 2"
+        )
     report = Report(f"gradient of {getattr(op, '__name__', None) or getattr(op, 'name', type(op).__name__)}")
     pack = lambda leaves: keras.tree.pack_sequence_as(inputs, list(leaves))  # noqa: E731
     call = FlatOp(lambda *leaves: op(*pack(leaves)), list(leaves.values()), list(weights.values()))
@@ -90,7 +92,8 @@ def check_gradient(
     return report
 
 
-def _check_options(op, surrogate, backward, order, rtol, seed) -> None:
+def check_options(op, surrogate=None, backward=None, order=1, rtol=None, seed=0) -> None:
+    """Raise where the options of `check_gradient` can't be used."""
     for name, value in {"op": op, "surrogate": surrogate, "backward": backward}.items():
         if not callable(value) and (name == "op" or value is not None):
             raise TypeError(f"{name} must be callable, got {value!r}")
@@ -102,7 +105,7 @@ def _check_options(op, surrogate, backward, order, rtol, seed) -> None:
     if rtol is not None and not (isinstance(rtol, numbers.Real) and 0 < float(rtol) < 1):
         raise ValueError(f"rtol must be a number between 0 and 1, or None, got {rtol!r}")
     if not tf.executing_eagerly():
-        raise ValueError("check_gradient needs values: call it outside tf.function")
+        raise ValueError("a check needs values: call it outside of tf.function")
 
 
 def _tensors(op, inputs):
@@ -110,26 +113,39 @@ def _tensors(op, inputs):
     if not inputs:
         raise ValueError("inputs: give at least one input after op, such as check_gradient(op, x)")
     try:
-        parameters = list(inspect.signature(op).parameters.values())
-    except (TypeError, ValueError):
-        parameters = []
+        signature = inspect.signature(op)
+    except (TypeError, ValueError):  # some built-in functions have none
+        signature = inspect.signature(lambda *inputs: None)
+    try:
+        signature.bind(*inputs)
+    except TypeError as error:
+        raise TypeError(f"op can't take {len(inputs)} inputs: {error}") from None
+    parameters = list(signature.parameters.values())
     names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     names += [f"input {i}" for i in range(len(names), len(inputs))]
     numeric = lambda value: all(isinstance(leaf, numbers.Number) for leaf in keras.tree.flatten(value))  # noqa: E731
-    inputs = [
-        np.asarray(value) if isinstance(value, list | tuple) and numeric(value) else value for value in inputs
-    ]
-    leaves = {}
+    inputs, leaves = list(inputs), {}
+    for i, value in enumerate(inputs):
+        if isinstance(value, list | tuple) and numeric(value):
+            inputs[i] = _array(names[i], value)
     for (i, *keys), value in keras.tree.flatten_with_path(inputs):
         name = names[i] + "".join(f"[{key!r}]" for key in keys)
         leaves[name] = _tensor(name, value)
     return inputs, leaves
 
 
+def _array(name, value):
+    try:
+        return np.asarray(value)
+    except ValueError:
+        raise TypeError(f"{name} must be a tensor, an array or a number, got {value!r}") from None
+
+
 def _tensor(name, value):
     if isinstance(value, tf.RaggedTensor | tf.SparseTensor | tf.IndexedSlices):
         raise TypeError(
-            f"{name} is a {type(value).__name__}: give a dense tensor, such as {name}.to_tensor()"
+            f"{name} is a {type(value).__name__}: give a dense tensor "
+            "(to_tensor(), tf.sparse.to_dense, tf.convert_to_tensor)"
         )
     try:
         tensor = tf.convert_to_tensor(value)
@@ -145,13 +161,18 @@ def _tensor(name, value):
     return tensor
 
 
-def _variables(variables) -> dict:
+def named_variables(variables) -> dict:
+    """Return the TensorFlow variables by name; a number tells those of one name apart."""
     if isinstance(variables, str | tf.Variable) or not np.iterable(variables):
         raise TypeError(f"variables must be a list of tf.Variable or keras.Variable, got {variables!r}")
+    named: dict = {}
     for variable in variables:
         if not isinstance(variable, tf.Variable | keras.Variable):
             raise TypeError(f"variables must hold tf.Variable or keras.Variable objects, got {variable!r}")
-    named = {}
-    for variable in variables:
-        named[getattr(variable, "path", variable.name).removesuffix(":0")] = tf_variable(variable)
+        first = name = getattr(variable, "path", variable.name).removesuffix(":0")
+        while name in named:
+            name = f"{first} {len(named)}"
+        if not any(tf_variable(variable) is known for known in named.values()):
+            named[name] = tf_variable(variable)
+            _tensor(name, named[name])
     return named

@@ -125,10 +125,15 @@ class FlatOp:
     def __call__(self, at) -> np.ndarray:
         """Return all outputs; `outputs` holds them as the op returned them."""
         self.outputs = self._attempt("forward pass", self.op, *self.place(at))
-        for y in tf.nest.flatten(self.outputs):
+        outputs = tf.nest.flatten(self.outputs)
+        for y in outputs:
             if not isinstance(y, tf.Tensor):
                 raise TypeError(f"op must return tensors, got {type(y).__name__}: {str(y)[:80]}")
-        return np.concatenate([flat(y) for y in tf.nest.flatten(self.outputs)])
+            if not (differentiable(y) or y.dtype.is_integer or y.dtype.is_bool):
+                raise TypeError(f"op must return numbers, got {y.dtype.name}")
+        if not any(differentiable(y) and tf.size(y) for y in outputs):
+            raise TypeError(f"op must return a float tensor with elements, got {str(self.outputs)[:80]}")
+        return np.concatenate([flat(y) for y in outputs])
 
     def split(self, dy) -> list[np.ndarray]:
         """Return the part of each output in a vector of all of them."""

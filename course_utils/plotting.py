@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -47,9 +48,9 @@ def plot_gradient(
         A matplotlib Figure with two axes. It is not shown: put it at the end of a notebook cell.
 
     Raises:
-        TypeError: `op` is neither a function nor a dict of functions.
-        ValueError: `x` is no ascending range of finite numbers, `points` is below 2, or the op changes
-            the shape.
+        TypeError: `op` is neither a function nor a dict of functions, or gives no tensor of real numbers.
+        ValueError: `x` is no ascending range of finite numbers, `points` is below 2, the op changes the
+            shape, or there are more ops than line styles.
 
     Example:
         >>> figure = plot_gradient({"square": tf.square, "sine": tf.sin}, (-1, 1))
@@ -62,7 +63,9 @@ def plot_gradient(
     for label, function in ops.items():
         for panel, values in zip(panels.values(), gradient_curves(function, grid), strict=True):
             panel[label] = (grid, values)
-    figure, axes = new_figure(list(panels), title or ", ".join(ops), xlabel, ("output y", "gradient dy/dx"))
+    figure, axes = new_figure(
+        list(panels), title or ", ".join(map(str, ops)), xlabel, ("output y", "gradient dy/dx")
+    )
     for ax, curves in zip(axes, panels.values(), strict=True):
         for style, (label, (xs, ys)) in zip(STYLES, curves.items(), strict=False):
             lost = "" if np.isfinite(ys).any() else " (no gradient: None)"
@@ -83,16 +86,27 @@ def gradient_curves(op: Callable, x) -> tuple[np.ndarray, np.ndarray]:
         (None) all gradients are NaN.
 
     Raises:
+        TypeError: The op is not callable, or gives no tensor of real numbers.
         ValueError: The op gives another shape.
 
     Example:
         >>> [curve.tolist() for curve in gradient_curves(tf.square, np.array([1.0, 2.0]))]
         [[1.0, 4.0], [2.0, 4.0]]
     """
+    if not callable(op):
+        raise TypeError(f"op is {op!r}: give a function of one tensor")
     x = tf.constant(x, tf.float32)
     with tf.GradientTape() as tape:
         tape.watch(x)
-        y = op(x)
+        try:
+            y = op(x)
+        except Exception as error:
+            error.add_note(f"op raises this for one float32 tensor of shape {tuple(x.shape)}")
+            raise
+    kind = y.dtype if isinstance(y, tf.Tensor) else None
+    if kind is None or not (kind.is_floating or kind.is_integer or kind.is_bool):
+        given = kind.name if kind else type(y).__name__
+        raise TypeError(f"op gives {given}: it must return one tensor of real numbers, of the input's shape")
     if tuple(y.shape) != tuple(x.shape):
         raise ValueError(
             f"op gives shape {tuple(y.shape)} for shape {tuple(x.shape)}: draw elementwise ops only"
@@ -112,10 +126,14 @@ def as_grid(x, points: int = 401) -> np.ndarray:
         >>> as_grid((0, 1), points=3).tolist()
         [0.0, 0.5, 1.0]
     """
-    grid = np.asarray(x, np.float64)
-    if points < 2:
+    if not isinstance(points, numbers.Integral) or points < 2:
         raise ValueError(f"points is {points}: give 2 or more")
-    if grid.ndim != 1 or grid.size < 2 or not np.isfinite(grid).all() or not (np.diff(grid) > 0).all():
+    try:
+        grid = np.asarray(x, np.float64)
+    except (TypeError, ValueError):
+        grid = np.empty(0)
+    finite = np.abs(grid) <= np.finfo(np.float32).max  # ops get float32
+    if grid.ndim != 1 or grid.size < 2 or not finite.all() or not (np.diff(grid) > 0).all():
         raise ValueError(f"x is {x!r}: give two finite numbers, the lower first, or an ascending 1-D array")
     return np.linspace(grid[0], grid[1], points) if grid.size == 2 else grid
 
@@ -155,4 +173,8 @@ def _named(op) -> dict[str, Callable]:
     wrong = [label for label, function in ops.items() if not callable(function)]
     if wrong or not ops:
         raise TypeError(f"op is {op!r}: give a function of one tensor, or a dict of such functions")
+    if len(ops) > len(STYLES):
+        raise ValueError(
+            f"op holds {len(ops)} functions: give at most {len(STYLES)}, one for each line style"
+        )
     return ops

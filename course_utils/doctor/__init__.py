@@ -16,6 +16,7 @@ from course_utils.diagnosis import explain
 from course_utils.doctor import checks  # noqa: F401 (it fills the registry)
 from course_utils.doctor.registry import ALSO, CHECKS, Note, Problem
 from course_utils.doctor.subject import Subject, holds_tensors
+from course_utils.gradients import check_options
 from course_utils.report import Report
 
 __all__ = ["check_layer"]
@@ -66,8 +67,8 @@ def check_layer(layer, inputs, *, call_kwargs=None, skip=(), also=(), **gradient
     """
     call_kwargs = {} if call_kwargs is None else call_kwargs
     _check_layer_argument(layer, call_kwargs)
-    _check_inputs(inputs, call_kwargs)
     _check_options(skip, also, gradient_options)
+    _check_inputs(inputs, call_kwargs)
     subject, report = Subject(layer, inputs, call_kwargs, gradient_options), Report(f"layer {layer.name}")
     with subject.untouched():
         for name, check in {**CHECKS, **{name: ALSO[name] for name in also}}.items():
@@ -100,7 +101,11 @@ def _make(name, check, subject, report) -> None:
 
 def _check_options(skip, also, gradient_options) -> None:
     for argument, names, known in (("skip", skip, CHECKS), ("also", also, ALSO)):
-        if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+        if (
+            isinstance(names, str)
+            or not np.iterable(names)
+            or not all(isinstance(name, str) for name in names)
+        ):
             raise TypeError(
                 f"{argument} must be a sequence of names, as ({next(iter(known))!r},), not {names!r}"
             )
@@ -110,6 +115,7 @@ def _check_options(skip, also, gradient_options) -> None:
     for name in gradient_options:
         if name not in _GRADIENT_OPTIONS:
             raise TypeError(f"{name} is no argument; gradient options are {', '.join(_GRADIENT_OPTIONS)}")
+    check_options(check_layer, **gradient_options)
 
 
 def _check_layer_argument(layer, call_kwargs) -> None:
@@ -120,6 +126,10 @@ def _check_layer_argument(layer, call_kwargs) -> None:
         raise TypeError(f"layer must be a single layer, not a model: check each of {layer.name}.layers")
     if not isinstance(layer, keras.layers.Layer):
         raise TypeError(f"layer must be a keras.layers.Layer, not {kind}; check_gradient takes ops")
+    if not hasattr(layer, "dtype_policy"):
+        raise TypeError(f"layer: {kind}.__init__ must call super().__init__() first")
+    if layer.variable_dtype == "string":
+        raise TypeError(f"layer computes with strings ({kind}): give one that computes with numbers")
     if not isinstance(call_kwargs, dict):
         raise TypeError(f"call_kwargs must be a dict, not {type(call_kwargs).__name__}")
     known = inspect.signature(layer.call).parameters
@@ -136,9 +146,12 @@ def _check_inputs(inputs, call_kwargs) -> None:
     for name, leaf in given:
         if not isinstance(leaf, tf.Tensor | np.ndarray):
             raise TypeError(f"{name} must be tensors or arrays, not {type(leaf).__name__}")
-        dtype = tf.as_dtype(leaf.dtype)
+        try:
+            dtype = tf.as_dtype(leaf.dtype)
+        except TypeError:  # a dtype of NumPy alone
+            dtype = tf.string
         if not (dtype.is_floating or dtype.is_integer or dtype.is_bool):
-            raise TypeError(f"{name} must hold floats, integers or booleans, not {dtype.name}")
+            raise TypeError(f"{name} must hold floats, integers or booleans, not {leaf.dtype.name}")
         if len(leaf.shape) == 0 or leaf.shape[0] < 2 or 0 in leaf.shape:
             raise ValueError(
                 f"{name} must be a batch of two examples or more, its shape is {tuple(leaf.shape)}"

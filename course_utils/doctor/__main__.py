@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import operator
 import os
 import sys
 import traceback
@@ -20,12 +21,12 @@ def main(arguments=None) -> int:
     add = parser.add_argument
     add("layer", help="package.module:Name of a layer, or of a class or factory, called without arguments")
     add("--shape", action="append", required=True, type=_shape, help="4,8: batch first; once per input")
-    add("--dtype", default="float32", type=tf.as_dtype, help="of the random inputs (integers are 0 and 1)")
+    add("--dtype", default="float32", type=_dtype, help="of the random inputs (integers are 0 and 1)")
     add("--skip", nargs="+", default=(), metavar="CHECK", help="checks to leave out")
     add("--also", nargs="+", default=(), metavar="CHECK", help="saved_model: a fresh process, seconds more")
     options = parser.parse_args(arguments)
     module, _, name = options.layer.partition(":")
-    if not name:
+    if not (name and module) or module.startswith("."):
         parser.error(f"layer must be package.module:Name, not {options.layer!r}")
     sys.path.insert(0, os.getcwd())
     try:
@@ -50,10 +51,16 @@ def _load(parser, module, name):
         if error.name != module and not module.startswith(f"{error.name}."):
             raise  # a module that theirs imports
         parser.error(f"there is no module {module!r} here ({os.getcwd()}) or installed")
-    if not hasattr(home, name):
+    try:
+        found = operator.attrgetter(name)(home)
+    except AttributeError:
         parser.error(f"module {module} has no {name!r}")
-    found = getattr(home, name)
-    return found() if isinstance(found, type) or not hasattr(found, "get_config") else found
+    if not callable(found) or (hasattr(found, "get_config") and not isinstance(found, type)):
+        return found
+    try:
+        return found()
+    except SystemExit as error:
+        parser.error(f"{module}:{name} leaves with exit status {error.code}")
 
 
 def _their_traceback(error) -> list[str]:
@@ -66,7 +73,17 @@ def _their_traceback(error) -> list[str]:
 
 
 def _shape(text):
-    return tuple(int(size) for size in text.split(","))
+    shape = tuple(int(size) for size in text.split(","))
+    if min(shape) < 1:
+        raise ValueError("sizes are 1 or more")
+    return shape
+
+
+def _dtype(text):
+    dtype = tf.as_dtype(text)
+    if not (dtype.is_floating or dtype.is_integer or dtype.is_bool):
+        raise ValueError("check_layer takes floats, integers and booleans")
+    return dtype
 
 
 def _random(shape, dtype):

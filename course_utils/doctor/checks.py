@@ -7,6 +7,7 @@ raises `Problem`, `Note`, or whatever the layer raises. `@check` lists it, with 
 from __future__ import annotations
 
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -18,7 +19,7 @@ import tensorflow as tf
 
 from course_utils.doctor.registry import ALSO, Note, Problem, check
 from course_utils.doctor.subject import GRADIENT, Subject, difference, raw_variables, restored
-from course_utils.gradients import check_gradient
+from course_utils.gradients import check_gradient, named_variables
 
 
 @check("start with the op alone: print its output for these inputs")
@@ -41,10 +42,9 @@ def deterministic(subject: Subject) -> None:
     states = subject.layer.non_trainable_variables
     seeds = [(v, v.numpy()) for v in states if v.path.endswith("seed_generator_state")]
     inputs, tensors = subject.pack(subject.leaves)
-    subject.layer(inputs, **subject.constants, **tensors)
-    subject.random = any(np.any(v.numpy() != value) for v, value in seeds)
-    for v, value in seeds:
-        v.assign(value)
+    with restored([v.value for v in states]):  # a stateful layer goes on from its last state
+        subject.layer(inputs, **subject.constants, **tensors)
+        subject.random = any(np.any(v.numpy() != value) for v, value in seeds)
     subject.compare(subject.reference, subject.outcome(subject.layer))
 
 
@@ -183,14 +183,15 @@ def _gradient_problem(subject: Subject, failures, variables) -> Problem:
     first = failures[0]
     told = f"{first.name}: {first.detail}" + (f" (and {len(failures) - 1} more)" if failures[1:] else "")
     cure = first.cure
-    theirs = [f"input {i}" for i in range(len(subject.floats))] + [v.name.split(":")[0] for v in variables]
-    for mine, their in zip(subject.sources, theirs, strict=True):
-        if first.name.startswith(their) and subject.reference[GRADIENT + mine] is None:
-            cure = (
-                "no gradient arrives: pass it to the op by position; a tensor that the op captures gets none"
-            )
-        told = told.replace(their, mine)
-    return Problem(told, cure)
+    theirs = [*(f"input {i}" for i in range(len(subject.floats))), *named_variables(variables)]
+    mine = dict(zip(theirs, subject.sources, strict=True))
+    name = re.compile(
+        rf"\b({'|'.join(re.escape(their) for their in sorted(theirs, key=len, reverse=True))})\b"
+    )
+    found = name.match(first.name)
+    if found and subject.reference[GRADIENT + mine[found[0]]] is None:
+        cure = "no gradient arrives: pass it to the op by position; a tensor that the op captures gets none"
+    return Problem(name.sub(lambda found: mine[found[0]], told), cure)
 
 
 @check(

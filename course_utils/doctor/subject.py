@@ -48,12 +48,16 @@ class Subject:
 
     @contextlib.contextmanager
     def untouched(self) -> Iterator[None]:
-        """Put back the variables of the layer and the random state of Python and NumPy."""
+        """Put back the variables of the layer, the dtype policy and the random state of Python and NumPy."""
         states = random.getstate(), np.random.get_state()  # noqa: NPY002 - theirs is put back
-        with restored([*(v.value for v in self.layer.variables), *raw_variables(self.layer)]):
-            yield
-        random.setstate(states[0])
-        np.random.set_state(states[1])  # noqa: NPY002
+        policy = keras.config.dtype_policy()
+        try:
+            with restored([*(v.value for v in self.layer.variables), *raw_variables(self.layer)]):
+                yield
+        finally:
+            random.setstate(states[0])
+            np.random.set_state(states[1])  # noqa: NPY002
+            keras.config.set_dtype_policy(policy)
 
     def pack(self, leaves) -> Any:
         """Return the inputs and the tensors among the keyword arguments, from `leaves`."""
@@ -76,6 +80,10 @@ class Subject:
         with tf.GradientTape() as tape:
             tape.watch(watched)
             outputs = (call or self.call)(layer, leaves)
+            refused = [y for y in outputs if not isinstance(y, tf.Tensor) or y.dtype == tf.string]
+            if refused or not outputs:
+                found = type(refused[0]).__name__ if refused else "nothing"
+                raise Problem(f"call returns {found}", "return dense tensors of numbers from call")
             losses = [scale * self._loss(i, y) for i, y in enumerate(outputs) if y.dtype.is_floating]
         gradients = tape.gradient(losses, [*watched, *(v.value for v in layer.trainable_variables)])
         gradients = [None if g is None else tf.convert_to_tensor(g) / scale for g in gradients]

@@ -145,6 +145,10 @@ class Exercise:
 
         Returns:
             One of the four outcomes. It never raises for anything that the learner's code does.
+
+        Raises:
+            SystemExit: It comes from the check and not from the answer, as any other error that is let through:
+                a broken installation is no wrong answer.
         """
         if answer is _NOTHING or answer is None or answer is Ellipsis:
             return _not_attempted()
@@ -154,7 +158,7 @@ class Exercise:
             cause = (f"Likely cause: {wrong.cause}",) if wrong.cause else ()
             seen = (f"Looked at: {wrong.where}", f"Expected: {wrong.expected}", f"Got: {wrong.got}")
             return Outcome("wrong", seen + cause)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             if _is_stub(error):
                 return _not_attempted()
             line = _learners_line(error)
@@ -210,6 +214,15 @@ def _learners_line(error: BaseException) -> str | None:
 
 
 def _is_theirs(answer, error: BaseException) -> bool:
-    """Whether the call of the answer itself failed: a wrong number of arguments leaves no line of theirs."""
+    """Whether the answer failed without a line of theirs.
+
+    That is so for a wrong number of arguments, for an op that TensorFlow's runtime refuses, and for an answer
+    that is a library's own layer or function.
+    """
     name = getattr(answer, "__name__", type(answer).__name__)
+    library = str(getattr(answer, "__module__", "")).split(".")[0] in ("keras", "tensorflow", "numpy")
+    if type(error).__name__ in ("InvalidArgumentError", "UnimplementedError") or (
+        library and callable(answer)
+    ):
+        return True
     return isinstance(error, TypeError) and (name in str(error) or "not callable" in str(error))

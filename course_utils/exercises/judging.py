@@ -40,7 +40,7 @@ def need_tensor(value, like: tf.Tensor | None, where: str) -> tf.Tensor:
         raise WrongAnswer(where, "a tensor", "a pair with a function in it", cause)
     if isinstance(value, tf.IndexedSlices):
         value = tf.convert_to_tensor(value)
-    if not tf.is_tensor(value):
+    if not isinstance(value, tf.Tensor | tf.Variable) or value.dtype == tf.string:
         cause = "there is no gradient, or a `return` is missing" if value is None else ""
         raise WrongAnswer(where, "a tensor", f"{value!r:.80}", cause)
     if like is not None and value.shape != like.shape:
