@@ -21,13 +21,16 @@ NO_TORCH = pytest.mark.skipif(
     importlib.util.find_spec("torch") is None, reason="PyTorch is not pinned: python -m pip install torch"
 )
 BACKENDS = ["tensorflow", "jax", pytest.param("torch", marks=NO_TORCH)]
-X = np.random.default_rng(21).normal(1.0, 2.0, size=(8, 3)).astype("float32")
-DY = np.random.default_rng(22).standard_normal((8, 3)).astype("float32")
+X = np.random.default_rng(21).normal(1.0, 1.5, size=(16, 3)).astype("float32")
+DY = np.random.default_rng(22).standard_normal((16, 3)).astype("float32")
 BOUND, BITS = 2.5, 3
 
-#: What runs in a fresh process: the op, the layer in `fit`, a model loaded from each file, then saved.
+#: What runs in a fresh process: the op, a model loaded from each file, the layer in `fit`, and a save. On the
+#: other backends TensorFlow cannot be imported, so all of it does without.
 SCRIPT = """
-import json, pathlib, sys
+import json, os, pathlib, sys
+if os.environ["KERAS_BACKEND"] != "tensorflow":
+    sys.modules["tensorflow"] = None  # as if it were not installed
 import numpy as np
 import keras
 from course_utils.layers import PACT, pact
@@ -43,12 +46,12 @@ for path in sorted(folder.glob("*.keras")):
     result["loaded"][path.stem] = [y.tolist(), dx.tolist()]
 model = keras.saving.load_model(folder / "start.keras")
 model.compile(keras.optimizers.SGD(0.05), "mse")
-losses = model.fit(x, x[:, ::-1], epochs=3, batch_size=8, verbose=0, shuffle=False).history["loss"]
+losses = model.fit(x, x[:, ::-1], epochs=3, batch_size=16, verbose=0, shuffle=False).history["loss"]
 bound = keras.ops.convert_to_numpy(model.layers[-1].bound)
 model.save(folder / f"{keras.backend.backend()}.keras")
 y, (dx,) = output_and_gradients(model, [x], dy)
 result |= {"losses": losses, "bound": float(bound), "trained": [y.tolist(), dx.tolist()]}
-result |= {"backend": keras.backend.backend(), "tensorflow": "tensorflow" in sys.modules}
+result["backend"] = keras.backend.backend()
 print(json.dumps(result))
 """
 
@@ -107,9 +110,6 @@ class TestPortableLayer:
             assert np.any(dx)  # the derivative of rounding is 0
             if saved_by != "start":
                 close([y, dx], results[saved_by]["trained"])
-
-    def test_needs_no_tensorflow_elsewhere(self, results, backend):
-        assert results[backend]["tensorflow"] == (backend == "tensorflow")
 
 
 def test_every_file_was_loaded_by_another_backend(results):
