@@ -63,9 +63,7 @@ def plot_gradient(
     for label, function in ops.items():
         for panel, values in zip(panels.values(), gradient_curves(function, grid), strict=True):
             panel[label] = (grid, values)
-    figure, axes = new_figure(
-        list(panels), title or ", ".join(map(str, ops)), xlabel, ("output y", "gradient dy/dx")
-    )
+    figure, axes = new_figure(list(panels), title or ", ".join(ops), xlabel, ("output y", "gradient dy/dx"))
     for ax, curves in zip(axes, panels.values(), strict=True):
         for style, (label, (xs, ys)) in zip(STYLES, curves.items(), strict=False):
             lost = "" if np.isfinite(ys).any() else " (no gradient: None)"
@@ -169,7 +167,11 @@ def new_figure(panels: list[str], title: str, xlabel: str, ylabels: tuple[str, .
 
 
 def _named(op) -> dict[str, Callable]:
-    ops = dict(op) if isinstance(op, Mapping) else {getattr(op, "__name__", type(op).__name__): op}
+    ops = (
+        {str(label): f for label, f in op.items()}
+        if isinstance(op, Mapping)
+        else {getattr(op, "__name__", type(op).__name__): op}
+    )
     wrong = [label for label, function in ops.items() if not callable(function)]
     if wrong or not ops:
         raise TypeError(f"op is {op!r}: give a function of one tensor, or a dict of such functions")

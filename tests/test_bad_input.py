@@ -74,7 +74,7 @@ GOOD = {
     "partial": lambda: check_gradient(functools.partial(tf.multiply, y=2.0), X),
     "tf.function": lambda: check_gradient(tf.function(tf.square), X),
     "layer": lambda: check_gradient(DENSE, X),
-    "unbuilt layer": lambda: check_gradient(keras.layers.Dense(2), X),
+    "unbuilt layer": lambda layer=keras.layers.Dense(2): check_gradient(layer, X),
     "closes over a variable": lambda: check_gradient(lambda x: x * WEIGHT, X),
     "moves a variable": lambda: check_gradient(advances, X, variables=[WEIGHT]),
     "integer variable": lambda: check_gradient(tf.square, X, variables=[tf.Variable(1)]),
@@ -148,7 +148,7 @@ GRADIENT = [
     ((tf.sparse.eye(2),), {}, TypeError, "x is a SparseTensor: give a dense tensor ("),
     ((tf.IndexedSlices(X, tf.constant([0, 1])),), {}, TypeError, "x is a IndexedSlices: give a dense tensor"),
     ((np.float64([1, np.nan]),), {}, ValueError, "x is nan at [1]"),
-    ((X, X), {}, TypeError, "op can't take 2 inputs: too many positional arguments"),
+    ((X, X), {"op": lambda x: x}, TypeError, "op can't take 2 inputs: too many positional arguments"),
     ((X,), {"op": lambda x, y: x}, TypeError, "op can't take 1 inputs: missing a required argument: 'y'"),
     ((X,), {"op": lambda x, *, a: x}, TypeError, "op can't take 1 inputs: missing a required"),
     ((X,), {"op": lambda x: None}, TypeError, "op must return tensors, got NoneType"),
@@ -247,9 +247,9 @@ EXPLORE = [
     (
         {"a": (0, 1), "f": lambda a: {"p": curves(), "q": ([0], [0])}},
         ValueError,
-        "f gives tuple for panel 'q'",
+        "f gives ([0], [0]) for panel 'q'",
     ),
-    ({"a": (0, 1), "f": lambda a: {"p": {}}}, ValueError, "f gives an empty dict for panel 'p'"),
+    ({"a": (0, 1), "f": lambda a: {"p": {}}}, ValueError, "f gives {} for panel 'p'"),
 ]
 
 

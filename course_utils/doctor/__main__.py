@@ -28,7 +28,8 @@ def main(arguments=None) -> int:
     module, _, name = options.layer.partition(":")
     if not (name and module) or module.startswith("."):
         parser.error(f"layer must be package.module:Name, not {options.layer!r}")
-    sys.path.insert(0, os.getcwd())
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
     try:
         layer = _load(parser, module, name)
     except Exception as error:  # raised by their code: show their part of the traceback
