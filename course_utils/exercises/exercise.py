@@ -147,7 +147,7 @@ class Exercise:
             One of the four outcomes. It never raises for anything that the learner's code does.
 
         Raises:
-            SystemExit: It comes from the check and not from the answer, as any other error that is let through:
+            SystemExit: It comes from the check and not from the answer. So does any other error here:
                 a broken installation is no wrong answer.
         """
         if answer is _NOTHING or answer is None or answer is Ellipsis:
