@@ -16,6 +16,7 @@ WEIGHT = tf.Variable(2.0)
 TWIN = tf.Variable(3.0)  # both are called "Variable"
 DENSE = keras.layers.Dense(2)
 DENSE.build((None, 2))
+UNBUILT = keras.layers.Dense(2)  # its initializer draws its seed from Python
 
 
 @pytest.fixture(autouse=True)
@@ -74,7 +75,7 @@ GOOD = {
     "partial": lambda: check_gradient(functools.partial(tf.multiply, y=2.0), X),
     "tf.function": lambda: check_gradient(tf.function(tf.square), X),
     "layer": lambda: check_gradient(DENSE, X),
-    "unbuilt layer": lambda layer=keras.layers.Dense(2): check_gradient(layer, X),
+    "unbuilt layer": lambda: check_gradient(UNBUILT, X),
     "closes over a variable": lambda: check_gradient(lambda x: x * WEIGHT, X),
     "moves a variable": lambda: check_gradient(advances, X, variables=[WEIGHT]),
     "integer variable": lambda: check_gradient(tf.square, X, variables=[tf.Variable(1)]),

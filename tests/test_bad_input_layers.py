@@ -17,6 +17,13 @@ B = np.random.default_rng(0).normal(size=(4, 2)).astype("float32")
 STEPS = B.reshape(2, 2, 2)
 DENSE = keras.layers.Dense(2)
 DENSE.build((None, 2))
+# Made here: the initializer of a new layer draws its seed from Python.
+UNBUILT = keras.layers.Dense(2)
+IDS = keras.layers.Embedding(5, 2)
+DROPOUT = keras.layers.Dropout(0.5)
+FEW_IDS = keras.layers.Embedding(2, 2)
+LSTM = keras.layers.LSTM(2)
+STATEFUL = keras.layers.SimpleRNN(2, stateful=True)
 #: The checks that this file is about; the others take seconds and look at code, not at input.
 FEW = (
     "xla",
@@ -83,17 +90,17 @@ def masked(self, x, mask=None):
 
 MASK = np.array([[True, False], [True, True]])
 GOOD = {
-    "unbuilt": lambda layer=keras.layers.Dense(2): check(layer),
+    "unbuilt": lambda: check(UNBUILT),
     "built": lambda: check(DENSE),
     "float16 input": lambda: check(DENSE, B.astype("float16")),
     "integers": lambda: check(DENSE, np.int16([[1, 2], [3, 4]])),
     "booleans": lambda: check(DENSE, B > 0),
-    "integer ids": lambda layer=keras.layers.Embedding(5, 2): check(layer, np.array([[0, 1], [2, 4]])),
+    "integer ids": lambda: check(IDS, np.array([[0, 1], [2, 4]])),
     "several inputs": lambda: check(keras.layers.Add(), [B, B]),
     "second argument": lambda: check(layer_of(lambda self, x, y: x * y), call_kwargs={"y": B}),
     "mask": lambda: check(layer_of(masked), STEPS, call_kwargs={"mask": MASK}),
     "training": lambda: check(keras.layers.BatchNormalization(), call_kwargs={"training": True}),
-    "random": lambda layer=keras.layers.Dropout(0.5): check(layer, call_kwargs={"training": True}),
+    "random": lambda: check(DROPOUT, call_kwargs={"training": True}),
     "changes shape": lambda: check(keras.layers.Flatten(), STEPS),
     "nested outputs": lambda: check(layer_of(lambda self, x: (x, {"a": 2.0 * x}))),
     "sets the dtype policy": lambda: check(layer_of(sets_policy)),
@@ -109,7 +116,7 @@ def test_odd_but_right(name):
 
 FAILED = {
     "carries a state": (
-        lambda layer=keras.layers.SimpleRNN(2, stateful=True): check(layer, STEPS),
+        lambda: check(STATEFUL, STEPS),
         "Gives the same result twice",
     ),
     "raises": (lambda: check(layer_of(raises)), "RuntimeError: no such table"),
@@ -134,14 +141,14 @@ FAILED = {
         "multiple values for argument 'inputs'",
     ),
     "id too large": (
-        lambda layer=keras.layers.Embedding(2, 2): check(layer, np.array([[0], [9]])),
+        lambda: check(FEW_IDS, np.array([[0], [9]])),
         "9 is not in [0, 2)",
     ),
     "built for another shape": (
         lambda: check(DENSE, np.ones((4, 5), "float32")),
         "value 2, but received input",
     ),
-    "too few axes": (lambda layer=keras.layers.LSTM(2): check(layer), "expected ndim=3, found ndim=2"),
+    "too few axes": (lambda: check(LSTM), "expected ndim=3, found ndim=2"),
     "impossible shape": (lambda: check(keras.layers.Reshape((7,)), STEPS), "total size of the tensor"),
     "too large for float32": (
         lambda: check(DENSE, B.astype("float64") * 1e300),
