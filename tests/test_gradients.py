@@ -139,6 +139,18 @@ def test_failure_names_argument_index_and_both_values():
     assert failure.error > 0
 
 
+def test_misuse_of_the_upstream_gradient_is_told_once():
+    failures = check_gradient(op_with(tf.square, lambda dy, x: 2 * x), X).failures
+    assert [bool(check.cure) for check in failures] == [True, False]
+
+
+def test_cause_is_told_beside_a_kink():
+    report = check_gradient(
+        op_with(tf.nn.relu, lambda dy, x: 0.5 * dy * tf.cast(x > 0, x.dtype)), EDGE_POINTS.astype("float64")
+    )
+    assert "2 missing" in report.failures[0].cure
+
+
 def test_nested_inputs_are_named_by_their_place():
     def op(params, x):
         return tf.stop_gradient(params["scale"]) * x + params["shift"][0]

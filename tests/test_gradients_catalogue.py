@@ -325,6 +325,9 @@ stock(
 )
 stock("float32_constant", lambda x: x * tf.constant(3.0), normal(8, dtype="float32"))
 stock("bfloat16", tf.tanh, normal(8, dtype="bfloat16"))
+stock("fast_sine", lambda x: tf.sin(1e5 * x), normal(8, dtype="float32"))
+stock("infinite_output", custom(lambda x: tf.math.log1p(tf.exp(x)), lambda dy, x: dy * tf.sigmoid(x)),
+      np.array([1.0, 800.0]))  # fmt: skip
 stock("small_gradients_in_float16", tf.reduce_mean, normal(20_000, dtype="float16"))
 stock("conv", lambda x, k: tf.nn.conv2d(x, k, 1, "SAME"), normal(2, 6, 6, 2), normal(3, 3, 2, 3))
 stock("cholesky", lambda a: tf.linalg.cholesky(a @ tf.transpose(a) + tf.eye(4, dtype=a.dtype)), normal(4, 4))
