@@ -214,8 +214,8 @@ class TestVectorQuantizer:
     def test_codes_move_to_their_vectors_in_fit(self, case):
         layer, x, codebook, nearest = case
         model = keras.Sequential([keras.Input((3,)), layer])
-        model.compile(keras.optimizers.SGD(1.0), "mse")
-        model.fit(x, codebook[nearest], batch_size=6, epochs=60, verbose=0)
+        model.compile(keras.optimizers.SGD(4.0), "mse")
+        model.fit(x, codebook[nearest], batch_size=6, epochs=15, verbose=0)
         chosen, codes = layer.indices(x).numpy(), layer.codebook.numpy()
         for k in range(4):
             mine = x[chosen == k].mean(axis=0) if k in chosen else codebook[k]  # an unused code stays

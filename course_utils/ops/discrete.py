@@ -107,7 +107,7 @@ def gumbel_softmax_straight_through(logits, temperature=1.0, *, seed=None) -> tf
 
     Forward: `one_hot(argmax(logits + g))` with Gumbel noise `g = -log(-log(u))`, `u` uniform on (0, 1), which
     draws each category with its probability (Maddison, Mnih and Teh 2017, "The Concrete Distribution",
-    section 2.2). Backward: the gradient of `softmax((logits + g) / temperature)`, the straight-through
+    section 3.1). Backward: the gradient of `softmax((logits + g) / temperature)`, the straight-through
     estimator of Jang, Gu and Poole (2017, "Categorical Reparameterization with Gumbel-Softmax", section 2.2).
     It is biased; a low temperature has less bias and more variance.
 
