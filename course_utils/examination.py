@@ -181,12 +181,14 @@ class Examination:
         if target.dtype.size == 2 and not (self.surrogate or self.backward):
             self._add(None, name, f"{target.dtype.name} is too coarse for a numerical derivative")
             return
-        right = self._settle(name, i, target, point, self._truth(i, start, point))
         same = point.at_half is not None and np.any(g) and np.array_equal(g, point.at_half[i])
-        if right and same and self._truth(i, [v / 2 for v in start], point).mismatch(g) is not None:
+        right_at_half = not same or self._truth(i, [v / 2 for v in start], point).mismatch(g) is None
+        cause = STALE if same and right_at_half else ""
+        right = self._settle(name, i, target, point, self._truth(i, start, point), cause)
+        if right and not right_at_half:
             self._add(False, name, "half the inputs give the same gradient, where it is wrong", STALE)
 
-    def _settle(self, name, i, target, point, truth) -> bool:
+    def _settle(self, name, i, target, point, truth, cause="") -> bool:
         """Add the line that says whether the gradient of argument i is right; return whether it is."""
         g = point.vectors[i]
         k = truth.mismatch(g)
@@ -198,7 +200,7 @@ class Examination:
             return True
         right = truth.right(k)
         detail = f"at {_place(self.names[i], target, k)} the op gives {g[k]:.6g}, {truth.label} {right:.6g}"
-        cause = self._cause(i, target, k, point, truth)
+        cause = cause or self._cause(i, target, k, point, truth)
         self._add(False, name, detail, cause, error=abs(g[k] - right), index=_index(target, k))
         return False
 

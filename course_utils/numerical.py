@@ -6,7 +6,6 @@ parts, so that its elements have a last index 0 (real) or 1 (imaginary).
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import ml_dtypes
@@ -227,9 +226,10 @@ class Numerical:
         for h in steps:
             numeric, bar = self._slope(d, h)
             scale = max(abs(numeric), np.linalg.norm(g * d))
-            # The error bar counts up to a point, and so does the rounding that a smaller step brings: with
-            # an op that is all noise, or with no step at all, any gradient would agree.
-            bar = min(bar, 1e-3 * scale)
+            # Where rounding makes the bar, the slope may be off by more than one. It counts up to a point,
+            # and so does the rounding that a smaller step brings: with an op that is all noise, or with no
+            # step at all, any gradient would agree.
+            bar = min(3 * bar, 1e-3 * scale)
             rounding = min(self.rounding / h, max(self.rounding / self.steps[0], 1e-3 * scale))
             tolerance = self.rtol * scale + bar + rounding + 1e-300
             gaps.append(np.nan_to_num(abs(g @ d - numeric) / tolerance, nan=np.inf))
@@ -272,13 +272,12 @@ class Numerical:
     def _listen(self):
         """Measure the rounding that shows in the loss: more than usual where terms cancel inside the op.
 
-        Near x and on one side of it the loss is a straight line, even where x is a kink or a jump: what a
-        third difference leaves is rounding. Nearest of all a saturated op does not move, so that a second
-        distance shows its rounding. It counts up to a point, as an error bar does.
+        So near to x and on one side of it the loss is a straight line, even where x is a kink or a jump: what
+        a third difference leaves is rounding. It counts up to a point, as an error bar does.
         """
-        found = []
-        for t, d in itertools.product(self.steps[0] * np.array([1e-6, 1e-2]), self.probes):
-            one, two, three, four = (self._loss(n * t * d) for n in (1, 2, 3, 4))
+        near, found = self.steps[0] * 1e-6, []
+        for d in self.probes:
+            one, two, three, four = (self._loss(n * near * d) for n in (1, 2, 3, 4))
             found.append(abs(four - 3 * three + 3 * two - one))
         self.rounding = max(self.rounding, min(8 * np.nan_to_num(max(found)), self.most_rounding))
 

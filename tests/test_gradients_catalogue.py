@@ -227,6 +227,13 @@ def stale_from_the_author(rng):
     return custom(tf.square, lambda dy, _: 2 * x * dy), x
 
 
+@broken("stale closure")
+def stale_from_half_the_inputs(rng):
+    x = rng.standard_normal(6)
+    first = x / 2
+    return custom(tf.square, lambda dy, _: 2 * first * dy), x
+
+
 @broken("2 too many")
 def variable_gradient_counted_twice(rng):
     return variable_op(rng, lambda dy, x, w: 2 * tf.reduce_sum(dy * x, 0))
