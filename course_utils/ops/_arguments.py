@@ -18,16 +18,6 @@ def floating(x, name: str) -> tf.Tensor:
     return x
 
 
-def positive(value, name: str):
-    """Check a number; of a tensor only the shape is known before a graph runs."""
-    if tf.is_tensor(value) or isinstance(value, tf.Variable):
-        if value.shape.rank not in (0, None):
-            raise ValueError(f"{name} has shape {tuple(value.shape)}: give a scalar")
-    elif not value > 0:
-        raise ValueError(f"{name} is {value}: give a positive number")
-    return value
-
-
 def scalar(value, name: str, dtype, *, low: float = -math.inf, positive: bool = False) -> tf.Tensor:
     """Give an option as a scalar of `dtype` to which no gradient flows.
 

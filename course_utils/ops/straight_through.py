@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from course_utils.ops._arguments import floating, positive, scalar
+from course_utils.ops._arguments import floating, scalar
 
 
 def round_with_identity_grad(x) -> tf.Tensor:
@@ -174,10 +174,10 @@ def lsq_quantize(x, step, bits=4, *, signed=True, grad_scale=1.0) -> tf.Tensor:
         3.6
     """
     low, high = _levels(bits, signed)
-    positive(grad_scale, "grad_scale")
     x = floating(x, "x")
+    grad_scale = scalar(grad_scale, "grad_scale", x.dtype, positive=True)
     # A variable becomes a tensor here, outside the op, and so gets its gradient as an argument of the op.
-    step = floating(step if _is_array(step) else float(positive(step, "step")), "step")
+    step = floating(step if _is_array(step) else scalar(step, "step", tf.float32, positive=True), "step")
 
     @tf.custom_gradient
     def op(x, step):
@@ -187,7 +187,7 @@ def lsq_quantize(x, step, bits=4, *, signed=True, grad_scale=1.0) -> tf.Tensor:
 
         def grad(dy):
             local = tf.where(inside, level - ratio, level)
-            return tf.where(inside, dy, tf.zeros_like(dy)), dy * local * tf.cast(grad_scale, dy.dtype)
+            return tf.where(inside, dy, tf.zeros_like(dy)), dy * local * grad_scale
 
         return level * step, grad
 
