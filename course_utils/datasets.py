@@ -66,12 +66,10 @@ def rotated_moons(n: int = 300, angle: float = 35.0, *, noise: float = 0.1, seed
     rotation = np.array([[np.cos(turn), np.sin(turn)], [-np.sin(turn), np.cos(turn)]])
     domains = []
     for matrix in (np.eye(2), rotation):
-        y = np.repeat([0.0, 1.0], [n - n // 2, n // 2])
-        along = rng.uniform(0, np.pi, n)
-        side = 1 - 2 * y  # the second half circle is the first, turned by 180 degrees and moved
-        x = np.stack([side * (np.cos(along) - 0.5), side * (np.sin(along) - 0.25)], axis=1)
+        y = np.repeat([0.0, 1.0], [n - n // 2, n // 2])[:, None]
+        x = _half_circles(y, rng.uniform(0, np.pi, (n, 1)))
         x = (x + noise * rng.standard_normal((n, 2))) @ matrix
-        domains.append((x.astype("float32"), y[:, None].astype("float32")))
+        domains.append((x.astype("float32"), y.astype("float32")))
     return tuple(domains)
 
 
@@ -137,9 +135,7 @@ def two_moons(n: int = 256, *, noise: float = 0.1, seed: int = 0) -> tuple[np.nd
     _at_least("noise", noise, 0)
     rng = np.random.default_rng(seed)
     y = rng.permutation(np.arange(n) % 2)[:, None]
-    angle = np.pi * rng.uniform(size=(n, 1))
-    side = 1 - 2 * y  # 1 bends upward, -1 downward
-    x = np.concatenate([y + side * np.cos(angle), 0.5 * y + side * np.sin(angle)], axis=1)
+    x = _half_circles(y, rng.uniform(0, np.pi, (n, 1))) + np.array([0.5, 0.25])
     x += noise * rng.standard_normal((n, 2))
     return x.astype("float32"), y.astype("float32")
 
@@ -179,6 +175,12 @@ def spike_patterns(
     is_late = (np.arange(inputs) % 2 != y)[:, None, :]
     rate = 0.03 + 0.5 * np.where(is_late, early[::-1, None], early[:, None])
     return (rng.random(rate.shape) < rate).astype("float32"), y.astype("float32")
+
+
+def _half_circles(y: np.ndarray, angle: np.ndarray) -> np.ndarray:
+    """Give the points at `angle` of two interleaved half circles, 1 the lower; the origin is their middle."""
+    side = 1 - 2 * y  # the second is the first, turned by 180 degrees
+    return np.concatenate([side * (np.cos(angle) - 0.5), side * (np.sin(angle) - 0.25)], axis=1)
 
 
 def _at_least(name: str, value, low) -> None:
