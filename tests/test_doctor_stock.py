@@ -198,7 +198,7 @@ def test_every_layer_is_listed():
 
 
 def param(number, name):
-    """Mark the layers that are checked with `--full` only: two of three."""
+    """Mark the layers that the test line leaves out: two of three."""
     return pytest.param(name, marks=[] if number % 3 == 0 else pytest.mark.full)
 
 

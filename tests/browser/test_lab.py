@@ -41,7 +41,7 @@ def lab_page(lab, page):
 
 
 def param(name):
-    """Mark the notebooks that are opened with `--full` only."""
+    """Mark the notebooks that the test line leaves out."""
     marks = [] if name.startswith(IN_EVERY_RUN) else pytest.mark.full
     return pytest.param(name, id=name.removesuffix(".ipynb"), marks=marks)
 
