@@ -6,15 +6,12 @@ import pytest
 import tensorflow as tf
 
 from course_utils import check_gradient, layers, ops
-from course_utils.gradients import EDGE_POINTS
+from course_utils.gradients import EDGE_POINTS, vjp
 
 
 def gradient(op, x, dy):
     x = tf.convert_to_tensor(x)
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        y = op(x)
-    return tape.gradient(y, x, output_gradients=tf.cast(dy, y.dtype))
+    return vjp(op, [x], tf.cast(dy, x.dtype))[0]
 
 
 class TestSpike:
