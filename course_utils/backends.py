@@ -63,8 +63,8 @@ def everywhere(
 
     On the present backend it is called as it is. To the other processes its source is sent, and it finds the
     names `np`, `keras`, `ops` (`keras.ops`) and `output_and_gradients` there; what else it needs it imports
-    itself, or finds in `using`. It gives numbers, strings, tensors, or lists and dicts of them, and prints
-    nothing.
+    itself, or finds in `using`. TensorFlow cannot be imported in the process of another backend. It gives
+    numbers, strings, tensors, or lists and dicts of them, and prints nothing.
 
     Args:
         function: A plain function, defined by a `def` in a notebook or a module.
@@ -221,6 +221,9 @@ def _as_list(value):
 
 def _serve() -> None:
     """Answer requests until standard input ends, as it does when the process that started this one ends."""
+    if keras.backend.backend() != "tensorflow":
+        # Keras loads TensorFlow for some of its work wherever it finds it, which takes seconds and 300 MB.
+        sys.modules.setdefault("tensorflow", None)  # type: ignore[arg-type]
     names: dict[str, Any] = {}
     exec(PREAMBLE, names)  # noqa: S102 - all code comes from the process that started this one
     for line in sys.stdin:
