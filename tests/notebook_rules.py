@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 
 from nbformat import NotebookNode
 
+from course_utils.collect.submissions import exercise_tags
+
 Rule = Callable[[NotebookNode, str], list[str]]
 
 VIEW = "application/vnd.jupyter.widget-view+json"
@@ -161,7 +163,7 @@ def what_is_not_compared_asserts(notebook: NotebookNode, _number: str) -> list[s
 
 def has_exercises(notebook: NotebookNode, number: str) -> list[str]:
     """A lesson has three exercises or more, the introduction one."""
-    stubs = [cell for cell in notebook.cells if any(tag.startswith("exercise:") for tag in tags(cell))]
+    stubs = [name for cell in code_cells(notebook) for name in exercise_tags(cell)]
     least = {"": 0, "00": 1}.get(number, 3)
     return [f"{len(stubs)} exercises, {least} at least"] if len(stubs) < least else []
 

@@ -7,6 +7,7 @@ import nbformat
 import pytest
 from nbclient.exceptions import CellExecutionError
 
+from course_utils.collect.submissions import exercise_tags
 from tests.refresh import execute
 
 NOTEBOOKS = sorted((pathlib.Path(__file__).parents[1] / "notebooks").glob("[0-9]*.ipynb"))  # lessons
@@ -25,7 +26,7 @@ print("peak kB:", peak.split()[1] if peak else 0)
 
 def stub_name(cell) -> str | None:
     """Give the name of the exercise whose stub a cell holds, from its tag, or None."""
-    return next((t.split(":")[1] for t in cell.metadata.get("tags", []) if t.startswith("exercise:")), None)
+    return next(iter(exercise_tags(cell)), None)
 
 
 def solve(notebook, module) -> list[str]:

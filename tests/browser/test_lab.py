@@ -2,7 +2,6 @@
 
 import importlib
 import itertools
-import re
 import types
 
 import nbformat
@@ -10,6 +9,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 
 import course
+from course_utils.collect.submissions import checks
 from tests.browser.explorer_view import same_number
 from tests.browser.lab import ROOT, Notebook, find_chromium
 from tests.test_notebooks_solved import stub_name
@@ -129,7 +129,7 @@ class TestNotebook:
         if not stubs:
             return
         index, name = stubs[0]
-        answer = re.search(rf"{name}\.check\((\w+)\)", cells[index + 1].source).group(1)
+        answer = checks([cells[index + 1]])[name]
         wrong = importlib.import_module(f"tests.wrong_answers.nb{notebook.number}").WRONG[name]
         mistake, (_, hint) = next(iter(wrong.items()))
         source = f"from tests.wrong_answers import nb{notebook.number} as wrong\n"
