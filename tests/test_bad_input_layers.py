@@ -43,6 +43,7 @@ FEW = (
 def unchanged(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "their_layers.py").write_text(MODULE)
+    monkeypatch.delitem(sys.modules, "their_layers", raising=False)  # other tests have another of that name
     monkeypatch.setattr("sys.dont_write_bytecode", True)
     monkeypatch.syspath_prepend(tmp_path)
     with Guard(tmp_path, DENSE.variables):

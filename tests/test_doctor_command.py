@@ -1,6 +1,7 @@
 """`python -m course_utils.doctor`: exit status, usage errors, and errors that are the caller's own."""
 
 import pathlib
+import sys
 
 import pytest
 
@@ -37,7 +38,8 @@ def project(tmp_path, monkeypatch):
     (tmp_path / "their_layers.py").write_text(MODULE)
     (tmp_path / "their_typo.py").write_text("import a_module_that_is_missing\n")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.path", list(__import__("sys").path))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "their_layers", raising=False)  # other tests have another of that name
     return tmp_path
 
 
