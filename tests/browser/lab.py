@@ -171,15 +171,15 @@ class Notebook:
         """Give the notebook as it would be stored."""
         return self.page.evaluate("() => window.jupyterapp.shell.currentWidget.context.model.toJSON()")
 
-    def answer(self, index: int, code: str) -> str:
-        """Type `code` over a stub, run it and the check below; give what the check shows."""
-        check = self.cells.nth(index + 1).locator(".jp-OutputArea-output [role=status]")
+    def answer(self, index: int, below: int, code: str) -> str:
+        """Type `code` over a stub, run the cells down to its check; give what the check shows."""
+        check = self.cells.nth(below).locator(".jp-OutputArea-output [role=status]")
         old = check.element_handle(timeout=PATIENCE)
         editor = self.cells.nth(index).locator(".cm-content")
         editor.click()
         self.page.keyboard.press("ControlOrMeta+a")
         self.page.keyboard.insert_text(code)
-        for _ in range(2):  # each goes on to the next cell
+        for _ in range(index, below + 1):  # each goes on to the next cell
             self.page.keyboard.press("Shift+Enter")
         self.page.wait_for_function("old => !old.isConnected", arg=old, timeout=PATIENCE)
         check.wait_for(timeout=PATIENCE)

@@ -129,15 +129,16 @@ class TestNotebook:
         if not stubs:
             return
         index, name = stubs[0]
-        answer = checks([cells[index + 1]])[name]
+        told = ((i, checks([c])) for i, c in enumerate(cells) if c.cell_type == "code")
+        below, answer = next((i, answers[name]) for i, answers in told if name in answers)
         wrong = importlib.import_module(f"tests.wrong_answers.nb{notebook.number}").WRONG[name]
         mistake, (_, hint) = next(iter(wrong.items()))
         source = f"from tests.wrong_answers import nb{notebook.number} as wrong\n"
-        shown = notebook.answer(index, f"{source}{answer} = wrong.WRONG[{name!r}][{mistake!r}][0]")
+        shown = notebook.answer(index, below, f"{source}{answer} = wrong.WRONG[{name!r}][{mistake!r}][0]")
         assert "✗ wrong" in shown
         assert hint in shown
         exercise = getattr(importlib.import_module(f"course_utils.exercises.nb{notebook.number}"), name)
-        assert "✓ correct" in notebook.answer(index, exercise.solution_source())
+        assert "✓ correct" in notebook.answer(index, below, exercise.solution_source())
 
     def test_headings_are_an_outline(self, notebook):
         headings = notebook.panel.locator(".jp-RenderedMarkdown :is(h1, h2, h3, h4, h5, h6)")
