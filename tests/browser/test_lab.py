@@ -7,11 +7,12 @@ import types
 import nbformat
 import pytest
 from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import expect
 
 import course
 from course_utils.collect.submissions import checks
 from tests.browser.explorer_view import same_number
-from tests.browser.lab import ROOT, Notebook, find_chromium
+from tests.browser.lab import PATIENCE, ROOT, Notebook, find_chromium
 from tests.test_notebooks_solved import stub_name
 
 NOTEBOOKS = sorted(p.name for p in (ROOT / "notebooks").glob("*.ipynb"))
@@ -163,7 +164,8 @@ def test_link_of_the_landing_page_opens_its_notebook(lab, lab_page):
     landing.panel.get_by_role("link", name="01 · The layer and the op").first.click()
     opened = "() => window.jupyterapp.shell.currentWidget.context?.path === 'notebooks/01_layer_and_op.ipynb'"
     lab_page.wait_for_function(opened)
-    assert lab_page.get_by_role("heading", name="01 · The layer and the op").is_visible()
+    # The notebook is there before its cells are drawn, so this one waits.
+    expect(lab_page.get_by_role("heading", name="01 · The layer and the op")).to_be_visible(timeout=PATIENCE)
     landing.close()  # closes what is in front
     landing.close()
 
