@@ -117,7 +117,7 @@ def _judge_cubic(op):
     )
     mistakes = {"y was a constant there, but not c: use solve_cubic(c) in grad": 0 * y}
     _judge_second(op, c, -6 * y * slope**3, mistakes)
-    return "The rule knows the equation and the solution, and nothing of Newton's steps."
+    return "The gradient comes from the equation and its solution: no step of Newton's method is in the rule."
 
 
 def _solve_cubic():
