@@ -57,6 +57,7 @@ class Examination:
     rtol: float | None
     rng: np.random.Generator
     prefix: str = ""
+    inner: float = 0.0  # size of the terms inside the op that its outputs do not show
 
     def run(self, op, order) -> None:
         """Make all checks, up to the derivative of this order, and put the variables back."""
@@ -101,7 +102,7 @@ class Examination:
         # Equal, but for what the order of a sum may change.
         rtol = max(1e-6, *(4 * epsilon(x.dtype) for x in op.targets if differentiable(x)))
         if not Declared("", point.y, rtol).agrees(op(op.start)):
-            cure = "give its random numbers a fixed seed (tf.random.stateless_*), or check it without them"
+            cure = "seed random numbers (tf.random.stateless_*), reset its state, or check it without them"
             self._add(False, "same result twice", "one input gives two outputs", cure)
             return False
         again = op.vectors(op.vjp(op.start, point.dy))
@@ -235,6 +236,7 @@ class Examination:
         eps = max(resolution(op([*at[:i], nearby, *at[i + 1 :]])), resolution(g))
         # Rounding of the output, and of the input as far as the output depends on it.
         size = np.linalg.norm(products(0 * x)) + np.linalg.norm(np.nan_to_num(g) * x)
+        size += np.linalg.norm(dy) * self.inner
         rtol = self.rtol or RTOL["float32" if eps > 1e-9 else "float64"]
         return Numerical(lambda move: products(move).sum(), x, size, eps, rtol, self.rng)
 
@@ -286,6 +288,8 @@ class Examination:
             backward=None,
             names=[*names, *self.names[n:]],
             prefix=f"{self.prefix}order 2, ",
+            # A gradient such as y(1 - y) has the rounding of y, however small it is itself.
+            inner=max(_gradient_size(x, point) for x in op.leaves if differentiable(x)),
         )
         found = gradient_of(lambda dy, *xs: vjp(op.op, xs, dy))
         second.run(FlatOp(found, [*op.leaves, *dys], op.variables), order - 1)
@@ -317,7 +321,12 @@ def _place(name, tensor, k) -> str:
 
 def _rounding(x, wide) -> float:
     """Return what rounding leaves of a gradient by `x` that is lost among larger terms, or saturated to 0."""
-    with np.errstate(invalid="ignore"):
-        size = np.linalg.norm(np.nan_to_num(wide.dy * wide.y, posinf=0, neginf=0))
     factor = 100 if x.dtype.size > 2 else 10  # half precision has no digits to give away
-    return factor * epsilon(x.dtype) * size / max(np.sqrt(np.mean(flat(x) ** 2)), 1e-30)
+    return factor * epsilon(x.dtype) * _gradient_size(x, wide)
+
+
+def _gradient_size(x, point) -> float:
+    """Return how large a gradient by `x` would be if the outputs were proportional to `x`."""
+    with np.errstate(invalid="ignore"):
+        size = np.linalg.norm(np.nan_to_num(point.dy * point.y, posinf=0, neginf=0))
+    return size / max(np.sqrt(np.mean(flat(x) ** 2)), 1e-30)

@@ -122,8 +122,8 @@ class Explorer(widgets.VBox):
         self.error: Exception | None = None
         self._wants_progress = "progress" in inspect.signature(f).parameters
         self._progress = widgets.FloatProgress(min=0, max=1, description="computing")
-        self._progress.layout.visibility = "hidden"
         self.curves = self.compute(**{name: spec.value for name, spec in specs.items()})
+        self._progress.layout.visibility = "hidden"  # after the first curves, which show it
         self._build_figure(xlabel, ylabel, ylim)
         self.sliders = {name: spec.widget(name, continuous=not on_release) for name, spec in specs.items()}
         self._view = widgets.HTML()
@@ -164,8 +164,10 @@ class Explorer(widgets.VBox):
     def _build_figure(self, xlabel, ylabel, ylim):
         panels = list(self.curves)
         ylabels = ylabel if isinstance(ylabel, tuple) else (ylabel,) * len(panels)
+        if len(ylabels) != len(panels):
+            raise ValueError(f"ylabel is {ylabel!r}: give a text, or one for each panel of {panels}")
+        limits = _limits(ylim, panels)
         self.figure, axes = new_figure(panels, self.title, xlabel, ylabels)
-        limits = ylim if isinstance(ylim, Mapping) else dict.fromkeys(panels, ylim)
         self._lines = {}
         for ax, (panel, curves) in zip(axes, self.curves.items(), strict=True):
             styles = itertools.cycle(zip(STYLES, MARKERS, strict=True))
@@ -247,7 +249,8 @@ def explore(
 
     Raises:
         TypeError: `f` is not callable, or its arguments and the sliders differ.
-        ValueError: A slider's range is empty, or `f` gives no named curves.
+        ValueError: A slider's range is empty, `f` gives no named curves, or `ylabel` or `ylim` does not fit
+            the panels.
 
     Example:
         >>> def wave(frequency=1.0):
@@ -356,6 +359,19 @@ def _signature(name: str, f: Callable) -> inspect.Signature:
         return inspect.signature(f)
     except ValueError:
         raise TypeError(f"{name} is {f!r}, its arguments are not known: wrap it in a function") from None
+
+
+def _limits(ylim, panels: list[str]) -> Mapping:
+    """Give the limits of each panel's vertical axis, None where it takes what the first curves need."""
+    limits = ylim if isinstance(ylim, Mapping) else dict.fromkeys(panels, ylim)
+    if unknown := [panel for panel in limits if panel not in panels]:
+        raise ValueError(f"ylim names the panels {unknown}: give limits for {panels}")
+    for pair in filter(None, limits.values()):
+        is_pair = isinstance(pair, tuple | list) and len(pair) == 2
+        finite = is_pair and all(isinstance(end, numbers.Real) and math.isfinite(end) for end in pair)
+        if not (finite and pair[0] < pair[1]):
+            raise ValueError(f"ylim is {pair!r}: give (low, high), the lower end first")
+    return limits
 
 
 def _as_slider(name: str, spec, default) -> Slider:

@@ -147,6 +147,8 @@ def _tensor(name, value):
             f"{name} is a {type(value).__name__}: give a dense tensor "
             "(to_tensor(), tf.sparse.to_dense, tf.convert_to_tensor)"
         )
+    if np.ma.isMaskedArray(value):
+        raise TypeError(f"{name} is a masked array, and TensorFlow drops its mask: give value.filled(...)")
     try:
         tensor = tf.convert_to_tensor(value)
     except (TypeError, ValueError) as error:

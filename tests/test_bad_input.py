@@ -162,6 +162,7 @@ GRADIENT = [
     ((X,), {"op": lambda x: tf.cast(x, tf.int32)}, TypeError, "op must return a float tensor"),
     ((X,), {"op": lambda x: x[:0]}, TypeError, "op must return a float tensor with elements"),
     ((X,), {"op": lambda x: (x, tf.strings.as_string(x))}, TypeError, "op must return numbers, got string"),
+    ((np.ma.masked_less(X, 0),), {}, TypeError, "masked array, and TensorFlow drops its mask: give"),
     ((X,), {"op": tf.RaggedTensor.from_tensor}, TypeError, "op must return tensors, got RaggedTensor"),
     ((X,), {"op": tf.sparse.from_dense}, TypeError, "op must return tensors, got SparseTensor"),
     ((X,), {"variables": None}, TypeError, "variables must be a list of"),

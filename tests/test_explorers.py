@@ -19,6 +19,10 @@ def wave(frequency=1.0, height=1.0):
     return {"sine": (x, height * np.sin(frequency * x)), "zero": Curve(x, 0 * x, kind="points")}
 
 
+def one_line(a):
+    return {"line": ([0, 1], [0, a])}
+
+
 @pytest.fixture
 def explorer():
     return explore(wave, title="a wave", frequency=(0.5, 3.0), height=Slider(0, 4, value=2))
@@ -122,6 +126,11 @@ class TestErrors:
             (lambda: explore(lambda a: [1, 2], a=(0, 1)), ValueError, "return a dict of named curves"),
             (lambda: explore(lambda a: {"c": ([1], [1, 2])}, a=(0, 1)), ValueError, "of one length"),
             (lambda: Curve([1], [1], kind="bars"), ValueError, "kind is 'bars': give one of line, points"),
+            (lambda: explore(one_line, ylim=(1, 0), a=(0, 1)), ValueError, r"ylim is \(1, 0\): give"),
+            (lambda: explore(one_line, ylim="ab", a=(0, 1)), ValueError, "ylim is 'ab': give"),
+            (lambda: explore(one_line, ylim=(0, np.inf), a=(0, 1)), ValueError, r"ylim is \(0, inf\): give"),
+            (lambda: explore(one_line, ylim={"b": (0, 1)}, a=(0, 1)), ValueError, r"panels \['b'\]: give"),
+            (lambda: explore(one_line, ylabel=("y", "z"), a=(0, 1)), ValueError, "one for each panel of"),
             (lambda: explore_op(3, a=(0, 1)), TypeError, "make_op is 3: give a function"),
             (lambda: explore_op(lambda a: tf.sin, reference=3, a=(0, 1)), TypeError, "reference is 3"),
         ],

@@ -36,7 +36,7 @@ def runs(subject: Subject) -> str:
     return f"{taken} → {given}, {len(subject.layer.trainable_variables)} trainable weights"
 
 
-@check("draw random numbers from a keras.random.SeedGenerator of the layer; keep no cache in Python")
+@check("draw random numbers from a keras.random.SeedGenerator of the layer; keep no cache and no state")
 def deterministic(subject: Subject) -> None:
     """Gives the same result twice."""
     states = subject.layer.non_trainable_variables
@@ -245,9 +245,7 @@ def any_batch_size(subject: Subject) -> None:
 
 
 @check(
-    'where one example is meant to depend on others: skip=("independent_examples",)',
-    ("any_batch_size",),
-    fixed=True,
+    'where examples are meant to interact: skip=("independent_examples",)', ("any_batch_size",), fixed=True
 )
 def independent_examples(subject: Subject) -> None:
     """Treats each example by itself."""
@@ -303,7 +301,7 @@ def saved(subject: Subject) -> None:
     ("config", "outer_tape", "gradient", "any_batch_size"),
 )
 def trains(subject: Subject) -> None:
-    """Learns in fit, compiled and run_eagerly, and lets the layer before it learn."""
+    """Learns in two training steps, compiled and run_eagerly, and lets the layer before it learn."""
 
     def before(x):
         dense = keras.layers.Dense(x.shape[-1], kernel_initializer="identity", name=f"before_{x.name}")
@@ -312,7 +310,7 @@ def trains(subject: Subject) -> None:
     model = subject.model(before)
     if not all(tf.as_dtype(y.dtype).is_floating for y in model.outputs) or not model.trainable_variables:
         raise Note("left out, there is nothing to train")
-    compiled, eager = (_fit(model, subject, run_eagerly) for run_eagerly in (False, True))
+    compiled, eager = (_train(model, subject, run_eagerly) for run_eagerly in (False, True))
     rounding = 1e-5 * max(abs(move).max() for move in compiled)
     for variable, move, other in zip(model.trainable_variables, compiled, eager, strict=True):
         if not np.all(np.isfinite(move)):
@@ -325,15 +323,15 @@ def trains(subject: Subject) -> None:
             raise Problem(f"{variable.path} moves otherwise with run_eagerly=True", cure)
 
 
-def _fit(model, subject: Subject, run_eagerly: bool) -> list[np.ndarray]:
+def _train(model, subject: Subject, run_eagerly: bool) -> list[np.ndarray]:
     """Return how far each trainable variable moves. A gain of zero lets others move at the second step."""
     start = [v.numpy() for v in model.trainable_variables]
     targets = [subject.upstream[i].astype("float32") for i in range(len(model.outputs))]
-    # The check `xla` is for compilation: here it would only take time.
+    # Without XLA, which has a check of its own. Of a missing gradient this check tells, not a warning.
     model.compile("sgd", ["mse"] * len(targets), run_eagerly=run_eagerly, jit_compile=False)
-    with restored([v.value for v in model.variables]), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # "Gradients do not exist for ...": the check tells it
-        model.fit(list(subject.leaves), targets, len(targets[0]), epochs=2, shuffle=False, verbose=0)
+    with restored([v.value for v in model.variables]), warnings.catch_warnings(action="ignore"):
+        for _ in range(2):
+            model.train_on_batch(list(subject.leaves), targets)
         return [v.numpy() - value for v, value in zip(model.trainable_variables, start, strict=True)]
 
 
