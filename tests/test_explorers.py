@@ -176,6 +176,7 @@ class TestSettings:
             return {"line": ([0, 1], [0, n])}
 
         explorer = explore(slow, n=(1, 3), on_release=True)
+        assert explorer._progress.layout.visibility == "hidden"
         explorer.sliders["n"].value = 2
         assert seen[-1] == 0.5
         assert not explorer.sliders["n"].continuous_update
