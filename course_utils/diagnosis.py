@@ -8,7 +8,8 @@ import numpy as np
 
 #: Part of an exception's message (a regular expression), and what to do about it.
 CURES = {
-    "must accept keyword argument 'variables'": "pass the weight by position: tf.convert_to_tensor(self.w); "
+    "must accept keyword argument 'variables'": "pass the weight by position and as a tensor, not self.w but "
+    "tf.convert_to_tensor(self.w); "
     "or take variables=None in grad and return (input gradients, [one gradient per variable])",
     "gradient for each variable|not enough values to unpack|can only concatenate list": "a grad with "
     "variables returns two things: the input gradients, and a list of one gradient per variable",
@@ -36,7 +37,9 @@ CURES = {
 
 def explain(error) -> tuple[str, str]:
     """Return an exception of an op, TensorFlow or Keras on one line, and its cure, empty if not known."""
-    text = re.sub(r"\x1b\[\d+m|Arguments received by.*", "", str(error), flags=re.DOTALL)
+    noise = r"\x1b\[\d+m|(Arguments received by|Full object config:).*"
+    text = re.sub(noise, "", str(error), flags=re.DOTALL)
+    text = re.sub(r"(?<=[\w,])\n(?=[a-z])", " ", text)  # Keras wraps some sentences
     found = next(filter(None, (re.search(pattern, text) for pattern in CURES)), None)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     # Keras's headline says only which layer it was.
@@ -83,7 +86,7 @@ def upstream_cause(once, scaled, factor) -> str:
     return f"{way}. Loss scaling and batch size change what this op does"
 
 
-def likely_cause(g, x, k, shape, dy, truth, others) -> str:
+def likely_cause(g, x, k, shape, dy, truth, others, output_shape=()) -> str:
     """Return the likely cause of a wrong gradient, found by trying what makes it right; empty if none.
 
     Args:
@@ -94,6 +97,7 @@ def likely_cause(g, x, k, shape, dy, truth, others) -> str:
         dy: The upstream gradient, a flat vector.
         truth: `Numerical` or `Declared`: it can judge any other candidate for the gradient.
         others: The gradients of the op's other arguments of this shape, by name.
+        output_shape: The shape of the op's output.
     """
     if not np.any(g):
         return "no gradient: the backward pass returns zeros"
@@ -101,7 +105,7 @@ def likely_cause(g, x, k, shape, dy, truth, others) -> str:
         return "0·inf, 0/0 or an overflow: make the input safe before the division, root or exp (tf.where)"
     if g.size != np.prod(shape):
         return "TensorFlow's complex gradient is dy times the conjugate of the derivative (tf.math.conj)"
-    mended = [*_mended(g.reshape(shape), others), _factor(g, k, shape, truth)]
+    mended = [*_mended(g.reshape(shape), others), _factor(g, k, shape, truth, output_shape)]
     cause = next((text for other, text in mended if truth.agrees(np.ravel(other))), "")
     return cause or _pattern(g, x, k, shape, dy, truth)
 
@@ -118,7 +122,7 @@ def _mended(g, others):
         yield np.flip(g, axis), f"reversed along axis {axis}"
 
 
-def _factor(g, k, shape, truth):
+def _factor(g, k, shape, truth, output_shape):
     """Return `g` without the factor that it has at k, and that factor in words."""
     right = truth.right(k)
     factor = g[k] / right if right else 0.0
@@ -132,6 +136,9 @@ def _factor(g, k, shape, truth):
     text = f"constant factor: {abs(whole)} {word}{' and sign flipped' if factor < 0 else ''}"
     if whole in shape:
         text += f" ({whole} is the size of axis {shape.index(whole)}: a mean taken for a sum?)"
+    elif whole in output_shape:  # a bias is shared by a batch that its own shape does not show
+        axis = output_shape.index(whole)
+        text += f" ({whole} is the size of axis {axis} of the output: a mean taken for a sum?)"
     return (g / whole if word == "too many" else g * whole), text
 
 

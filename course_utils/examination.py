@@ -215,7 +215,10 @@ class Examination:
             if j != i and x.shape == target.shape and point.gradients[j] is not None:
                 others[name] = point.vectors[j]
         shape, dy = tuple(target.shape), point.dy
-        cause = diagnosis.likely_cause(point.vectors[i], op.start[i], k, shape, dy, truth, others)
+        output_shape = tuple(tf.nest.flatten(op.outputs)[0].shape)
+        cause = diagnosis.likely_cause(
+            point.vectors[i], op.start[i], k, shape, dy, truth, others, output_shape
+        )
         return cause or diagnosis.unused_upstream(
             lambda dy: op.vectors(op.vjp(op.start, dy))[i], dy, op.split(dy)
         )

@@ -4,6 +4,7 @@ A rule takes a notebook and its number, which is empty for a sheet that is no le
 each fault, none where the notebook is in order. `test_notebook_rules.py` has a bad notebook for each.
 """
 
+import math
 import re
 from collections.abc import Callable, Iterator
 
@@ -16,6 +17,8 @@ Rule = Callable[[NotebookNode, str], list[str]]
 VIEW = "application/vnd.jupyter.widget-view+json"
 MOST_CELLS = {"08": 50, "13": 70}
 MOST_LINES = 15
+#: How fast one reads prose with formulas, where each cell of code is looked at too: nobody is faster.
+WORDS_A_MINUTE = 120
 #: A path of somebody's machine, or an address: neither means anything to a reader.
 PRIVATE = re.compile(r"/(?:home|Users|root|tmp|work|usr)/|[A-Z]:\\\\|site-packages|0x[0-9a-f]{6,}")
 
@@ -122,6 +125,16 @@ def states_minutes(notebook: NotebookNode, number: str) -> list[str]:
     return [] if not number or says(notebook, r"\*\*Time:\*\* \d+ minutes") else ["no minutes"]
 
 
+def minutes_are_enough(notebook: NotebookNode, _number: str) -> list[str]:
+    """The minutes of a lesson hold those of its exercises, and leave time to read the prose."""
+    prose = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+    stated = re.search(r"\*\*Time:\*\* (\d+) minutes", prose)
+    exercises = sum(map(int, re.findall(r"\((\d+) minutes?, difficulty", prose)))
+    read = re.sub(r"(?m)^\|.*$", "", prose)  # tables are looked up
+    least = exercises + math.ceil(len(read.split()) / WORDS_A_MINUTE)
+    return [f"{stated[1]} minutes, {least} at least"] if stated and int(stated[1]) < least else []
+
+
 def ends_in_a_recap(notebook: NotebookNode, number: str) -> list[str]:
     """A lesson has a recap."""
     return [] if not number or says(notebook, r"(?m)^## Recap") else ["no recap"]
@@ -187,6 +200,7 @@ RULES: tuple[Rule, ...] = (
     states_objectives,
     states_what_it_builds_on,
     states_minutes,
+    minutes_are_enough,
     ends_in_a_recap,
     says_what_comes_next,
     few_cells,

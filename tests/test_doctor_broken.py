@@ -1,5 +1,7 @@
 """Broken layers, each with one fault: the doctor's first failing line must be its diagnosis."""
 
+import logging
+
 import keras
 import numpy as np
 import pytest
@@ -346,6 +348,35 @@ class KeepsTensor(keras.layers.Layer):
         return x * (1.0 + self.calls)
 
 
+@register
+class MeanForSum(Bias):
+    """The bias is shared by the batch: its gradient is a sum over it."""
+
+    def call(self, x):
+        add = op_with(lambda x, b: x + b, lambda dy: (dy, tf.reduce_mean(dy, axis=0)))
+        return add(x, self.b.value)
+
+
+@register
+class HoldsFunction(keras.layers.Layer):
+    """A function as an argument: no config can hold it."""
+
+    def __init__(self, op, **kwargs):
+        super().__init__(**kwargs)
+        self.op = op
+
+    def call(self, x):
+        return self.op(x)
+
+
+@register
+class Squares(keras.layers.Layer):
+    """A right one."""
+
+    def call(self, x):
+        return tf.square(x)
+
+
 #: layer, the check that must fail first, words of its line (found, and what to do)
 BROKEN = [
     (NotANumber, "runs", "NaN or infinity", "print its output"),
@@ -355,6 +386,12 @@ BROKEN = [
     (RawVariable, "tracked", "neither trains nor saves", "add_weight"),
     (RawCounter, "tracked", "neither trains nor saves", "add_weight"),
     (lambda: ForgetsBound(0.1), "config", "the outputs agree, but the gradient of inputs", "get_config"),
+    (
+        lambda: HoldsFunction(make_clip(1.0)),
+        "config",
+        "created by passing non-serializable argument values in `__init__()`, and",
+        "get_config",
+    ),
     (NotSummed, "shapes", "float32(4, 3), not float32(3,)", "tf.reduce_sum"),
     (MeanOfAll, "shapes", "float32(), not float32(3,)", "broadcast"),
     (DoubleGradient, "shapes", "float64(4, 3), not float32(4, 3)", "tf.cast"),
@@ -365,6 +402,12 @@ BROKEN = [
     (TooManyGradients, "runs", "returned 2", "for each positional argument"),
     (PythonNumberGradient, "outer_tape", "has no attribute 'name'", "tensors"),
     (Half, "gradient", "inputs", "factor"),
+    (
+        MeanForSum,
+        "gradient",
+        "b: ",
+        "4 missing (4 is the size of axis 0 of the output: a mean taken for a sum?)",
+    ),
     (Captured, "gradient", "w: ", "by position"),
     (Clips, "gradient", "linear", "Loss scaling"),
     (StraightThroughUndeclared, "gradient", "derivative 0", "surrogate="),
@@ -391,3 +434,21 @@ def test_first_failure_is_the_cause(make, check, found, cure):
     assert first.name == CHECKS[check].title, report
     assert found in first.detail, report
     assert cure in first.cure, report
+
+
+def test_a_cause_is_told_without_the_config_that_keras_appends():
+    (first, *_) = check_layer(Unregistered(), X).failures
+    assert first.detail.endswith("before trying to load them.")
+
+
+def test_many_layers_in_one_process_bring_no_warning_of_retracing():
+    warned = []
+    handler = logging.Handler()
+    handler.emit = lambda record: warned.append(record.getMessage())
+    tf.get_logger().addHandler(handler)
+    try:
+        for _ in range(6):  # TensorFlow warns at the fifth
+            assert check_layer(Squares(), X, skip=set(CHECKS) - {"runs", "tf_function", "outer_tape", "xla"})
+    finally:
+        tf.get_logger().removeHandler(handler)
+    assert warned == []

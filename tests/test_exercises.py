@@ -132,6 +132,25 @@ class TestOutcomes:
         assert "Error: " in outcome.lines[0]
         assert 'return x + tf.constant("text")' in outcome.lines[1]
 
+    def test_error_with_a_known_cause_says_what_to_do(self):
+        @tf.custom_gradient
+        def fixed_dtype(x):  # what a learner writes who thinks of float32 alone
+            return tf.where(x > 0, x, 0.1 * x), lambda dy: dy * tf.where(x > 0, 1.0, 0.1)
+
+        outcome = EXERCISES["01.mend_leaky"].check(fixed_dtype)
+        assert outcome.kind == "error"
+        assert outcome.lines[-1].startswith("What to do: build constants with dtype=x.dtype")
+
+    def test_error_when_grad_returns_too_few_gradients(self):
+        @tf.custom_gradient
+        def one_gradient(x, q):
+            return q, lambda dy: dy
+
+        outcome = EXERCISES["04.exact_straight_through"].check(one_gradient)
+        assert outcome.kind == "error"
+        assert "expected to return 2 gradients, but returned 1" in outcome.lines[0]
+        assert "one gradient for each positional argument" in outcome.lines[-1]
+
     def test_error_when_the_answer_takes_other_arguments(self, exercise):
         def takes_none():
             return 1

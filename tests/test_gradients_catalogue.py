@@ -109,6 +109,9 @@ unary("the same all along axis 0", lambda dy, x: tf.reduce_mean(2 * x * dy, 0, k
       "batch_averaged", x=lambda rng: rng.random((6, 3)))  # fmt: skip
 unary("6 missing (6 is the size of axis 0", lambda dy, x: 2 * x * dy / 6, "batch_mean_for_sum",
       x=lambda rng: rng.random((6, 3)))  # fmt: skip
+unary("5 missing (5 is the size of axis 0 of the output", lambda dy, b: tf.reduce_mean(dy, 0),
+      "batch_mean_for_sum_of_a_bias", lambda b: tf.zeros((5, 1), b.dtype) + b,
+      lambda rng: rng.random(3))  # fmt: skip
 unary("6 too many", lambda dy, x: 2 * x * dy, "missing_batch_mean", lambda x: tf.reduce_mean(x**2, 0),
       lambda rng: rng.random((6, 3)))  # fmt: skip
 unary("the op gives", lambda dy, x: 2 * x * dy[:, tf.newaxis], "reduced_over_the_wrong_axis",

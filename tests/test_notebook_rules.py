@@ -125,6 +125,12 @@ CASES = {
         [prose("**Time:** some minutes")],
         "no minutes",
     ),
+    rules.minutes_are_enough: (
+        "01",
+        [prose("**Time:** 40 minutes"), prose("(30 minutes, difficulty 2 of 3)" + " word" * 1100)],
+        [prose("**Time:** 40 minutes"), prose("(31 minutes, difficulty 2 of 3)" + " word" * 1100)],
+        "40 minutes, 41 at least",
+    ),
     rules.ends_in_a_recap: ("01", [prose("text\n## Recap\ntext")], [prose("In the ## Recap")], "no recap"),
     rules.says_what_comes_next: (
         "01",

@@ -74,9 +74,12 @@ def _their_traceback(error) -> list[str]:
 
 
 def _shape(text):
-    shape = tuple(int(size) for size in text.split(","))
-    if min(shape) < 1:
-        raise ValueError("sizes are 1 or more")
+    try:
+        shape = tuple(int(size) for size in text.split(","))
+    except ValueError:
+        shape = ()
+    if min(shape, default=0) < 1:
+        raise argparse.ArgumentTypeError(f"sizes of 1 or more with commas between, as 4,8, not {text!r}")
     return shape
 
 

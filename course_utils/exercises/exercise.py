@@ -1,7 +1,8 @@
 """What an exercise is: a judge with four outcomes that are never mixed up, hints, and a solution.
 
 - *not attempted*: the stub is untouched, or the answer raises `NotImplementedError`;
-- *error*: the learner's code raised; the outcome shows the type, the message and the learner's line;
+- *error*: the learner's code raised; the outcome shows the type, the message, the learner's line, and what to
+  do where the message is a known one;
 - *wrong*: expected, got, where, and one likely cause;
 - *correct*: and one sentence on what it shows.
 
@@ -21,6 +22,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+from course_utils.diagnosis import explain
 from course_utils.errors import first_sentence
 
 #: Files below these folders are not the learner's.
@@ -161,10 +163,12 @@ class Exercise:
         except (Exception, SystemExit) as error:
             if _is_stub(error):
                 return _not_attempted()
-            line = _learners_line(error)
-            if line is None and not _is_theirs(answer, error):
+            line, (_, cure) = _learners_line(error), explain(error)
+            # A message with a known cure is one that TensorFlow has for faults of an op or layer.
+            if line is None and not cure and not _is_theirs(answer, error):
                 raise
-            return Outcome("error", tuple(filter(None, (first_sentence(error), line))))
+            advice = f"What to do: {cure}" if cure else None
+            return Outcome("error", tuple(filter(None, (first_sentence(error), line, advice))))
 
     def hint(self) -> Text:
         """Tell one more hint with each call; after the last one start again."""
