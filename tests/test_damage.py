@@ -1,12 +1,12 @@
 """A solution with one thing wrong is refused, and what the learner is shown is about the learner's code."""
 
 import ast
+import dataclasses
 import inspect
 import linecache
 import random
 import signal
 import textwrap
-import threading
 from _thread import interrupt_main
 
 import numpy as np
@@ -18,6 +18,19 @@ from tests.damage import ENDLESS, Damage, damages
 from tests.test_exercises import EXERCISES
 
 SAMPLE = 3  # of the damages of each exercise, in the test line
+#: One exercise for each way in which a judge calls an answer: an op, a factory, a rule with variables, Keras's
+#: methods, a file, plain Python, a second derivative, keras.ops, check_gradient and check_layer.
+JUDGES = (
+    "01.cube",
+    "01.scaled_square_layer",
+    "06.slow_bias",
+    "07.scaled_gradient",
+    "08.numerical_vjp",
+    "10.log_cosh",
+    "12.portable_sign",
+    "13.smooth_abs",
+    "13.affine",
+)
 
 MATRIX = "axis 1 is the last one of a matrix"
 SQUARED = "a squared difference"
@@ -81,7 +94,7 @@ def define(name: str, damage: Damage):
     *_, last = ast.parse(textwrap.dedent(inspect.getsource(solution))).body[0].body
     cell = f"<{name}>"
     linecache.cache[cell] = (len(damage.source), None, damage.source.splitlines(keepends=True), cell)
-    names = {**solution.__globals__, "np": np, "tf": tf, "__name__": "__main__"}
+    names = {**solution.__globals__, "np": np, "tf": tf, "interrupt_main": interrupt_main}
     exec(compile(damage.source, cell, "exec"), names)
     return names[last.value.id]
 
@@ -122,3 +135,21 @@ def test_every_damaged_solution_is_refused(name):
 def test_what_is_called_harmless_is_a_damage():
     for name, changes in HARMLESS.items():
         assert set(changes) <= {damage.name for damage in finite_damages(name)}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[] if n in JUDGES else pytest.mark.full) for n in EXERCISES]
+)
+def test_an_endless_loop_can_be_interrupted_and_the_next_answer_is_judged(name):
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # as in a kernel that runs a cell
+    try:
+        for damage in damages(EXERCISES[name].solution_source()):
+            if damage.kind == ENDLESS:
+                # Every turn of the loop does what the button with the square does.
+                source = damage.source.replace("while True", "while not interrupt_main()")
+                answer = define(name, dataclasses.replace(damage, source=source))
+                with pytest.raises(KeyboardInterrupt):
+                    EXERCISES[name].check(answer)
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    assert EXERCISES[name].check(EXERCISES[name].solve())
