@@ -1,5 +1,6 @@
 """What goes wrong while one writes an answer, done to a solution: one damage at a time, by its syntax tree.
 
+Example:
     >>> double = "def double(x):\\n    return 2 * x"
     >>> [damage.name for damage in damages(double) if damage.kind == "drops an operand"]
     ['drops an operand: 2 * x -> 2', 'drops an operand: 2 * x -> x']
@@ -68,6 +69,12 @@ def _replacements(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
             yield from ((kind, ast.Return(result)) for kind, result in _of_result(value))
         case ast.Lambda(body=body):
             yield from ((kind, _changed(node, body=result)) for kind, result in _of_result(body))
+        case ast.expr():
+            yield from _of_expression(node)
+
+
+def _of_expression(node: ast.expr) -> Iterator[tuple[str, ast.AST]]:
+    match node:
         case ast.BinOp(left=left, op=op, right=right):
             yield from (("drops an operand", operand) for operand in (left, right))
             if isinstance(op, ast.Add | ast.Sub):

@@ -146,7 +146,7 @@ def _judge_cooler(layer, inputs, dy) -> None:
     """Look at t = 0.5: where t is 0, a lost factor exp(-t) does not show."""
     t = layer.t.value if isinstance(layer.t, keras.Variable) else layer.t
     with tf.GradientTape() as tape:
-        tape.watch(inputs)
+        tape.watch([inputs, t])
         y = judging.need_tensor(layer(inputs), inputs, "the output for t = 0.5")
     dx, dt = tape.gradient(y, [inputs, t], output_gradients=tf.constant(dy, tf.float32))
     right = np.exp(-0.5) * inputs.numpy()
