@@ -29,8 +29,8 @@ nb{number}.{exercise}.check({answer})
 
 AFTERWARDS = """
 import pathlib
-from course_utils.explorers import Explorer, sweep
-print("\\n".join(sweep({e.title: e for e in Explorer.instances}.values())))  # a cell run twice shows two
+from course_utils.explorers import sweep
+print("\\n".join(sweep()))
 # Linux alone tells the peak of a process in this way; elsewhere the line is empty.
 status = pathlib.Path("/proc/self/status")
 peak = next(line for line in status.read_text().splitlines() if "VmHWM" in line) if status.exists() else ""
@@ -66,11 +66,6 @@ def answer_wrong_first(notebook, path: pathlib.Path) -> None:
             notebook.cells.insert(notebook.cells.index(cell), nbformat.v4.new_code_cell(wrong[name]))
 
 
-def repeat(notebook) -> None:
-    """Put a copy of each code cell behind it, in place."""
-    notebook.cells = [c for cell in notebook.cells for c in (cell, copy.deepcopy(cell))]
-
-
 def run_solved(notebook, number: str, folder: pathlib.Path) -> tuple[list[str], list[str]]:
     """Run a notebook with every solution; give the exercises and the lines that `AFTERWARDS` prints."""
     names = solve(notebook, importlib.import_module(f"course_utils.exercises.nb{number}"))
@@ -79,17 +74,31 @@ def run_solved(notebook, number: str, folder: pathlib.Path) -> tuple[list[str], 
     return names, notebook.cells[-1].outputs[0].text.splitlines()
 
 
+def verdicts(notebook) -> list[str]:
+    """Give the first line of each verdict that a notebook shows."""
+    texts = [o.get("data", {}).get("text/plain", "") for c in notebook.cells for o in c.get("outputs", [])]
+    return [text.splitlines()[0] for text in texts if text.startswith(("✓", "✗", "!", "○"))]
+
+
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
 def test_runs_with_every_solution(path, tmp_path):
     notebook = nbformat.read(path, as_version=4)
     answer_wrong_first(notebook, path)
     names, (*explorers, memory) = run_solved(notebook, path.stem[:2], tmp_path)
-    texts = [o.get("data", {}).get("text/plain", "") for c in notebook.cells for o in c.get("outputs", [])]
-    verdicts = [text.splitlines()[0] for text in texts if text.startswith(("✓", "✗", "!", "○"))]
-    assert verdicts == ["✗ wrong", "✓ correct"] * len(names)
+    assert verdicts(notebook) == ["✗ wrong", "✓ correct"] * len(names)
     assert explorers
     assert all(int(line.rsplit(": ")[-1].split()[0]) >= 3 for line in explorers)
     assert int(memory.split()[-1]) * 1024 < MOST_MEMORY
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_runs_with_each_cell_twice(path, tmp_path):
+    notebook = nbformat.read(path, as_version=4)
+    names = solve(notebook, importlib.import_module(f"course_utils.exercises.nb{path.stem[:2]}"))
+    notebook.cells = [c for cell in notebook.cells for c in (cell, copy.deepcopy(cell))]
+    execute(notebook, tmp_path)
+    assert verdicts(notebook) == ["✓ correct"] * 2 * len(names)
 
 
 def test_a_slider_that_raises_at_one_end_fails(tmp_path):
