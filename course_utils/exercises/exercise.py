@@ -23,8 +23,6 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-import keras
-
 from course_utils.errors import first_sentence
 
 #: Files below these folders are not the learner's.
@@ -180,6 +178,8 @@ class Exercise:
 
     def _accepts_its_solution(self) -> bool:
         """Whether this installation works, so that an error is due to the answer."""
+        import keras  # slow, and an exercise need not have to do with it
+
         registered = keras.saving.get_custom_objects()
         learners = dict(registered)  # the solution's layer may have the same registered name
         try:
