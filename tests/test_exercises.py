@@ -3,7 +3,9 @@
 import importlib
 import pathlib
 
+import keras
 import nbformat
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -165,6 +167,34 @@ class TestOutcomes:
             raise NotImplementedError("your turn")
 
         assert exercise.check(stub).kind == "not attempted"
+
+    def test_a_forgotten_return_is_named_where_no_line_of_the_learner_raised(self):
+        @tf.custom_gradient
+        def forgetful(x):
+            x * x, lambda dy: dy * 2.0 * x
+
+        outcome = EXERCISES["00.double"].check(forgetful)
+        assert outcome.kind == "error"
+        assert "is a `return` missing?" in outcome.lines[1]
+
+    def test_numpy_in_a_graph_is_an_error_though_it_raises_not_implemented(self):
+        @tf.custom_gradient
+        def cube(x):
+            return np.asarray(x) ** 3, lambda dy: dy * tf.clip_by_value(3 * x * x, -1.0, 1.0)
+
+        outcome = EXERCISES["01.cube"].check(cube)
+        assert outcome.kind == "error"
+        assert "np.asarray(x)" in outcome.lines[1]
+
+    def test_a_check_leaves_the_learners_registered_class_in_place(self):
+        @keras.saving.register_keras_serializable(package="exercise")
+        class ScaledGradient(keras.layers.Layer):  # the solution's registered name
+            def __init__(self, factor=1.0):
+                self.factor = factor
+
+        outcome = EXERCISES["07.scaled_gradient"].check(ScaledGradient)
+        assert outcome.kind == "error"
+        assert keras.saving.get_registered_object("exercise>ScaledGradient") is ScaledGradient
 
     def test_broken_installation_is_no_wrong_answer(self, monkeypatch):
         def broken(*_):

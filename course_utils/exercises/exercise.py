@@ -1,13 +1,13 @@
 """What an exercise is: a judge with four outcomes that are never mixed up, hints, and a solution.
 
 - *not attempted*: the stub is untouched, or the answer raises `NotImplementedError`;
-- *error*: the learner's code raised; the outcome shows the type, the message, the learner's line, and what to
-  do where the message is a known one;
+- *error*: the learner's code raised, or TensorFlow or Keras did with what it returned; the outcome shows the
+  type, the message, the learner's line, and what to do or to look at;
 - *wrong*: expected, got, where, and one likely cause;
 - *correct*: and one sentence on what it shows.
 
-A judge looks at behavior only, never at source text. Whatever goes wrong outside the learner's code, such as
-a broken installation, is raised as it is and never reported as a wrong answer.
+A judge looks at behavior only, never at source text. A broken installation, in which the solution fails too,
+is raised as it is and never reported as a wrong answer.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import html
 import inspect
 import linecache
 import pathlib
+import sysconfig
 import textwrap
 import traceback
 from collections.abc import Callable
@@ -30,10 +31,18 @@ _OURS = str(pathlib.Path(__file__).parents[1])
 _LIBRARIES = (
     "site-packages",
     "dist-packages",
-    "importlib",
+    sysconfig.get_path("stdlib"),
     "<frozen",
-    "contextlib.py",
     "__autograph_generated",
+)
+#: What to look at where no line of the learner's raised, by words of the error.
+_LOOK_AT = {
+    "NoneType": "Something is None: is a `return` missing? Under @tf.custom_gradient it gives y and grad.",
+    "values to unpack": "Count what your functions return: under @tf.custom_gradient two things, y and grad.",
+    "get_config": "Look at what get_config returns: is its `return` missing?",
+}
+_LOOK_ANYWHERE = (
+    "It names no line of yours: look at what your functions return, and at the arguments they take."
 )
 _MARKS = {"not attempted": "○", "error": "!", "wrong": "✗", "correct": "✓"}
 _NOTHING = object()
@@ -149,8 +158,8 @@ class Exercise:
             One of the four outcomes. It never raises for anything that the learner's code does.
 
         Raises:
-            SystemExit: It comes from the check and not from the answer. So does any other error here:
-                a broken installation is no wrong answer.
+            SystemExit: It comes from the check and not from the answer: the solution raises it too. So does
+                any other error here: a broken installation is no wrong answer.
         """
         if answer is _NOTHING or answer is None or answer is Ellipsis:
             return _not_attempted()
@@ -163,12 +172,25 @@ class Exercise:
         except (Exception, SystemExit) as error:
             if _is_stub(error):
                 return _not_attempted()
-            line, (_, cure) = _learners_line(error), explain(error)
-            # A message with a known cure is one that TensorFlow has for faults of an op or layer.
-            if line is None and not cure and not _is_theirs(answer, error):
+            line = _learners_line(error)
+            if line is None and not self._accepts_its_solution():
                 raise
-            advice = f"What to do: {cure}" if cure else None
-            return Outcome("error", tuple(filter(None, (first_sentence(error), line, advice))))
+            return Outcome("error", tuple(filter(None, (first_sentence(error), line, _advice(error, line)))))
+
+    def _accepts_its_solution(self) -> bool:
+        """Whether this installation works, so that an error is due to the answer."""
+        import keras  # slow, and an exercise need not have to do with it
+
+        registered = keras.saving.get_custom_objects()
+        learners = dict(registered)  # the solution's layer may have the same registered name
+        try:
+            self.judge(self.solve())
+        except (Exception, SystemExit):
+            return False
+        finally:
+            registered.clear()
+            registered.update(learners)
+        return True
 
     def hint(self) -> Text:
         """Tell one more hint with each call; after the last one start again."""
@@ -198,9 +220,12 @@ def _not_attempted() -> Outcome:
 
 
 def _is_stub(error: BaseException | None) -> bool:
-    """Whether `NotImplementedError` is at the bottom; Keras and AutoGraph wrap what a layer raises."""
+    """Whether `NotImplementedError` is at the bottom; Keras and AutoGraph wrap what a layer raises.
+
+    TensorFlow raises one of its own where NumPy gets a tensor of a graph: that is a mistake, not a stub.
+    """
     while error is not None:
-        if isinstance(error, NotImplementedError):
+        if isinstance(error, NotImplementedError) and "a symbolic" not in str(error):
             return True
         error = error.__cause__ or error.__context__
     return False
@@ -217,16 +242,9 @@ def _learners_line(error: BaseException) -> str | None:
     return None
 
 
-def _is_theirs(answer, error: BaseException) -> bool:
-    """Whether the answer failed without a line of theirs.
-
-    That is so for a wrong number of arguments, for an op that TensorFlow's runtime refuses, and for an answer
-    that is a library's own layer or function.
-    """
-    name = getattr(answer, "__name__", type(answer).__name__)
-    library = str(getattr(answer, "__module__", "")).split(".")[0] in ("keras", "tensorflow", "numpy")
-    if type(error).__name__ in ("InvalidArgumentError", "UnimplementedError") or (
-        library and callable(answer)
-    ):
-        return True
-    return isinstance(error, TypeError) and (name in str(error) or "not callable" in str(error))
+def _advice(error: BaseException, line: str | None) -> str | None:
+    """Say what to do about an error of the answer, or None where its `line` has to be enough."""
+    looks = (advice for words, advice in _LOOK_AT.items() if words in str(error))
+    look = None if line else next(looks, None)
+    _, cure = explain(error)
+    return look or (f"What to do: {cure}" if cure else None if line else _LOOK_ANYWHERE)

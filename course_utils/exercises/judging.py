@@ -62,16 +62,19 @@ def compare(got, want, where: str, mistakes: Mapping[str, np.ndarray] | None = N
         cause: What to say when no mistake matches.
 
     Raises:
-        WrongAnswer: They differ; it shows the element that differs most.
+        WrongAnswer: They differ; it shows the shapes, or the element that differs most.
     """
     dtype = got.dtype.name
     got, want = np.asarray(tf.cast(got, tf.float64)), np.asarray(want, np.float64)
     if _close(got, want, dtype):
         return
     for named, values in (mistakes or {}).items():
-        if _close(got, np.broadcast_to(np.asarray(values, np.float64), got.shape), dtype):
+        values = np.asarray(values, np.float64)
+        if _close(got, np.broadcast_to(values, got.shape) if got.shape == want.shape else values, dtype):
             cause = named
             break
+    if got.shape != want.shape:
+        raise WrongAnswer(f"the shape of {where}", want.shape, got.shape, cause)
     at = np.unravel_index(np.nanargmax(np.where(np.isfinite(got), abs(got - want), np.inf)), got.shape)
     place = f"{where}, element {[int(i) for i in at]}" if at else where
     raise WrongAnswer(place, f"{want[at]:.6g}", f"{got[at]:.6g}", cause)

@@ -81,6 +81,7 @@ def _judge_step(step):
     if not tf.is_tensor(loss) or loss.shape.rank != 0:
         got = "None" if loss is None else f"{loss!r:.60}"
         raise WrongAnswer("what the step returns", "the mean squared error, a scalar tensor", got)
+    judging.need_tensor(loss, tf.reduce_sum(x), "the loss")
     judging.compare(
         loss, np.mean(residual**2), "the loss", cause="mean of (model(x) - y)², before the update"
     )

@@ -38,7 +38,7 @@ def _variable_gradients(op, x, variables, dy, graph: bool):
     def both(x):
         with tf.GradientTape() as tape:
             tape.watch(x)
-            y = judging.need_tensor(op(x), None, "the output")
+            y = judging.need_tensor(op(x), x, "the output")
         return y, *tape.gradient(y, [x, *variables], output_gradients=tf.cast(dy, y.dtype))
 
     # A concrete function: TensorFlow warns of retracing where a tf.function is made for each answer.

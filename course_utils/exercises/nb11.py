@@ -82,7 +82,8 @@ def _judge_mixed(op):
     w = judging.random_array((3,), seed=3)
     for dtype in ("float16", "float32"):
         x = tf.constant(judging.random_array((8, 3), seed=4), dtype)
-        _judge_dtypes(op, x, tf.constant(w, tf.float32))
+        for run in (judging.run, judging.run_in_graph):
+            _judge_dtypes(op, x, tf.constant(w, tf.float32), run)
     cases = {
         "70000 rows of ones": (70_000, 1.0, "the sum passed 65504, the largest float16: cast before you sum"),
         "x = dy = 300": (1, 300.0, "the product passed 65504, the largest float16: cast both factors"),
@@ -94,10 +95,10 @@ def _judge_mixed(op):
     return "Half precision for what is large in number, float32 for what is summed up."
 
 
-def _judge_dtypes(op, x, w):
+def _judge_dtypes(op, x, w, run):
     dy = tf.constant(judging.random_upstream((8, 3)), x.dtype)
     dtype, precise = x.dtype.name, [np.asarray(t, np.float64) for t in (x, w, dy)]
-    y, (dx, dw) = judging.run(op, [x, w], dy)
+    y, (dx, dw) = run(op, [x, w], dy)
     judging.compare(judging.need_tensor(y, x, f"the output for {dtype}"), precise[0] * precise[1], "output")
     dx = judging.need_tensor(dx, x, f"the gradient of x for {dtype}")
     judging.compare(dx, precise[2] * precise[1], f"the gradient of x for {dtype}")

@@ -252,7 +252,7 @@ def _judge_in_eager(layer):
     try:
         with tf.GradientTape() as tape:
             tape.watch(x)
-            y = layer(x)
+            y = judging.need_tensor(layer(x), x, "the output of the layer")
     except TypeError as error:
         if "variables" not in str(error):
             raise

@@ -39,16 +39,18 @@ def _saliency(model, x, guided: bool) -> np.ndarray:
 def _judge_saliency(make_saliency):
     judging.need_callable(make_saliency, "make_saliency")
     x = judging.random_array((5, 3), seed=20)
-    model = _two_layers(seed=43)
+    inputs, model = tf.constant(x, tf.float32), _two_layers(seed=43)
     right = {guided: _saliency(model, x, guided) for guided in (False, True)}
     for order in ((False, True, False), (True, False, True)):
         functions = make_saliency(model)
+        if not (isinstance(functions, tuple | list) and [callable(f) for f in functions] == [True, True]):
+            raise WrongAnswer("make_saliency(model)", "two functions: plain, guided", f"{functions!r:.60}")
         for guided in order:
             name = "guided" if guided else "plain"
             cause = "this is the other one: a traced function keeps the ReLUs that it was traced with"
-            got = judging.need_tensor(functions[guided](tf.constant(x, tf.float32)), None, f"{name}(x)")
+            got = judging.need_tensor(functions[guided](inputs), inputs, f"{name}(x)")
             judging.compare(got, right[guided], f"{name}(x)", {cause: right[not guided]})
-        after = vjp(model, [tf.constant(x, tf.float32)], tf.ones((5, 4)))[0]
+        after = vjp(model, [inputs], tf.ones((5, 4)))[0]
         left = {"the model keeps the guided ReLUs after the call: put the old ones back": right[True]}
         judging.compare(after, right[False], "the gradient of the model itself, afterwards", left)
     _judge_later(functions, model, x)

@@ -131,6 +131,7 @@ def _judge_temperature(layer_class):
         raise WrongAnswer("layer.t", "a variable", f"{getattr(layer, 't', None)!r:.60}", "keep its name, t")
     moved = _moves(layer, inputs)
     layer.t.assign(0.5)
+    _judge_cooler(layer, inputs, dy)
     loaded = reload(layer, 3, {"Could not locate": "the class is no longer registered"})
     saved = np.allclose(loaded(inputs), np.exp(-0.5) * x, rtol=1e-4)
     if not (moved and saved):
@@ -139,6 +140,21 @@ def _judge_temperature(layer_class):
             "t in `fit`, and in a file", "trained, saved", *_temperature_cause(moved, saved, known)
         )
     return "Keras trains and saves what is in layer.weights, and a tf.Variable of your own is not."
+
+
+def _judge_cooler(layer, inputs, dy) -> None:
+    """Look at t = 0.5: where t is 0, a lost factor exp(-t) does not show."""
+    t = layer.t.value if isinstance(layer.t, keras.Variable) else layer.t
+    with tf.GradientTape() as tape:
+        tape.watch([inputs, t])
+        y = judging.need_tensor(layer(inputs), inputs, "the output for t = 0.5")
+    dx, dt = tape.gradient(y, [inputs, t], output_gradients=tf.constant(dy, tf.float32))
+    right = np.exp(-0.5) * inputs.numpy()
+    cause = "the op was right: leave it as it is"
+    judging.compare(y, right, "the output for t = 0.5", cause=cause)
+    for name, gradient, want in (("x", dx, dy * np.exp(-0.5)), ("t", dt, -np.sum(dy * right))):
+        where = f"the gradient of {name} for t = 0.5"
+        judging.compare(judging.need_tensor(gradient, None, where), want, where, cause=cause)
 
 
 def _moves(layer, inputs) -> bool:
@@ -220,8 +236,11 @@ def _judge_soft_step(make_layer):
         layer, right = make_layer(slope), _step_gradient(slope)(dy, x)
         if not isinstance(layer, keras.layers.Layer):
             raise WrongAnswer(f"make_layer({slope})", "a Keras layer", f"{layer!r:.60}", "return a layer")
-        for where in (f"slope {slope}, before saving", f"slope {slope}, loaded again"):
-            y, (dx,) = judging.run(layer, [inputs], dy)
+        for where, run in (
+            (f"slope {slope}, before saving", judging.run),
+            (f"slope {slope}, loaded again", judging.run_in_graph),
+        ):
+            y, (dx,) = run(layer, [inputs], dy)
             judging.compare(y, x > 0, f"the output, {where}", cause="the forward pass is a step: 0 or 1")
             where = f"the gradient, {where}"
             if dx is None:
