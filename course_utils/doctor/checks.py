@@ -105,9 +105,9 @@ def tf_function(subject: Subject) -> None:
 @check(needs=("shapes", "tf_function"))
 def outer_tape(subject: Subject) -> None:
     """Is the same for a tape outside of a tf.function."""
-    forward = tf.function(lambda leaves: subject.call(subject.layer, leaves))
     # Called as a concrete function: TensorFlow warns of retracing where several layers are checked.
-    forward = forward.get_concrete_function(subject.leaves)
+    traced = tf.function(lambda leaves: subject.call(subject.layer, leaves))
+    forward = traced.get_concrete_function(subject.leaves)
     subject.compare(subject.reference, subject.outcome(subject.layer, call=lambda _, leaves: forward(leaves)))
 
 
@@ -229,8 +229,7 @@ def numbers(subject: Subject) -> None:
 @check("use ops that XLA can compile", ("shapes", "tf_function"), fixed=True)
 def xla(subject: Subject) -> None:
     """Is the same under XLA (jit_compile=True)."""
-    compiled = tf.function(lambda: subject.outcome(subject.layer), jit_compile=True)
-    compiled = compiled.get_concrete_function()
+    compiled = tf.function(lambda: subject.outcome(subject.layer), jit_compile=True).get_concrete_function()
     subject.compare(subject.reference, compiled(), max(10 * subject.rtol, 1e-4))
 
 
@@ -317,13 +316,11 @@ def trains(subject: Subject) -> None:
     rounding = 1e-5 * max(abs(move).max() for move in compiled)
     for variable, move, other in zip(model.trainable_variables, compiled, eager, strict=True):
         if not np.all(np.isfinite(move)):
-            cure = "make grad finite for larger inputs too"
-            raise Problem(f"{variable.path} is not finite after two steps", cure)
+            raise Problem(f"{variable.path} is NaN or infinite after 2 steps", "make grad finite everywhere")
         if not np.any(move):
             raise Problem(f"{variable.path} did not move")
         if abs(move - other).max() > 1e-2 * abs(move).max() + rounding:
-            cure = "keep state in weights, not in Python"
-            raise Problem(f"{variable.path} moves otherwise with run_eagerly=True", cure)
+            raise Problem(f"{variable.path} moves otherwise with run_eagerly=True", "keep state in weights")
 
 
 def _train(model, subject: Subject, run_eagerly: bool) -> list[np.ndarray]:
@@ -362,8 +359,8 @@ def forward_mode(subject: Subject) -> None:
     gradients = list(subject.batches(subject.reference).values())[len(outputs) :]
     products = [np.vdot(g, t) for g, t in zip(gradients, tangents, strict=True) if g is not None]
     if abs(forward - sum(products)) > 1e-3 * max([abs(forward), *map(abs, products)]):
-        detail = "tf.autodiff.ForwardAccumulator ignores the custom gradient in eager mode"
-        raise Note(detail, "call the layer in a tf.function")
+        cure = "call the layer in a tf.function, with the accumulator outside of it"
+        raise Note("tf.autodiff.ForwardAccumulator ignores the custom gradient in eager mode", cure)
 
 
 @check(needs=("outer_tape", "gradient", "independent_examples"), fixed=True)

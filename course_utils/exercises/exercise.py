@@ -42,7 +42,7 @@ _LOOK_AT = {
     "get_config": "Look at what get_config returns: is its `return` missing?",
 }
 _LOOK_ANYWHERE = (
-    "It names no line of yours: look at what your functions return, and at the arguments they take."
+    "No line of yours is named: look at what your functions return, and which arguments they take."
 )
 _MARKS = {"not attempted": "○", "error": "!", "wrong": "✗", "correct": "✓"}
 _NOTHING = object()
