@@ -203,7 +203,7 @@ def param(number, name):
 
 
 @pytest.mark.parametrize(
-    "name", itertools.starmap(param, enumerate(sorted((set(CASES) | set(AUGMENTATION)) - set(EXEMPT))))
+    "name", list(itertools.starmap(param, enumerate(sorted((set(CASES) | set(AUGMENTATION)) - set(EXEMPT)))))
 )
 def test_stock_layer_passes(name):
     layer, inputs, call_kwargs = make_and_feed(name)
