@@ -186,15 +186,16 @@ SHORT = {"ConvLSTM2D": ("xla", "outer_tape", "trains"), "ConvLSTM3D": ("xla", "o
 
 #: Layers that fail for a reason of their own: the first failing line says it.
 EXEMPT = {
-    # It changes the symbolic input in place, so Keras can't put it into a functional model.
-    "Equalization": ("Takes any batch size", "is part of a cycle"),
+    # It changes the symbolic input in place, so Keras can't put it into a functional model; an older one says
+    # it in other words.
+    "Equalization": ("Takes any batch size", "is part of a cycle|not connected to `outputs`"),
     # It returns float32 whatever its dtype policy is.
     "RandomCrop": ("Works in mixed_float16", "the output is float32, not float16"),
 }
 
 
 def test_every_layer_is_listed():
-    assert stock_layers() == set(CASES) | set(AUGMENTATION) | set(OUTSIDE)
+    assert stock_layers() - {*CASES, *AUGMENTATION, *OUTSIDE} == set()  # an older Keras has fewer
 
 
 def param(number, name):
@@ -202,9 +203,10 @@ def param(number, name):
     return pytest.param(name, marks=[] if number % 3 == 0 else pytest.mark.full)
 
 
-@pytest.mark.parametrize(
-    "name", list(itertools.starmap(param, enumerate(sorted((set(CASES) | set(AUGMENTATION)) - set(EXEMPT)))))
-)
+CHECKED = sorted(stock_layers() & {*CASES, *AUGMENTATION} - set(EXEMPT))
+
+
+@pytest.mark.parametrize("name", list(itertools.starmap(param, enumerate(CHECKED))))
 def test_stock_layer_passes(name):
     layer, inputs, call_kwargs = make_and_feed(name)
     skip = SHORT.get(name, ("xla", "trains") if name in AUGMENTATION else ())
@@ -218,7 +220,7 @@ def test_exempt_layer_fails_for_its_own_reason(name):
     layer, inputs, call_kwargs = make_and_feed(name)
     first = check_layer(layer, inputs, call_kwargs=call_kwargs).failures[0]
     assert first.name.startswith(title)
-    assert words in first.detail
+    assert re.search(words, first.detail)
 
 
 def test_random_layer_is_not_compared_where_its_numbers_differ():

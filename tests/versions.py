@@ -55,7 +55,7 @@ def install(folder: pathlib.Path, clone: pathlib.Path, version: str, kind: str) 
         what = ["-r", "requirements.txt"]
     else:
         strategy = {"lowest": "lowest-direct", "newest": "highest"}[kind]
-        what = ["--resolution", strategy, "--editable", ".[tensorflow,course,test]"]
+        what = ["--resolution", strategy, "--editable", ".[tensorflow,course,jax,test]"]
     subprocess.run(["uv", "pip", "install", "--quiet", "--python", python, *what], cwd=clone, check=True)
     return python
 

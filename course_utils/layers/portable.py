@@ -63,6 +63,13 @@ def pact(x, bound, bits=4):
     return op(x, bound)
 
 
+class _Positive(keras.constraints.Constraint):
+    """Keep a bound above 0: the op divides by it."""
+
+    def __call__(self, w):
+        return keras.ops.maximum(w, 1e-3)
+
+
 @keras.saving.register_keras_serializable(package=PACKAGE)
 class PACT(keras.layers.Layer):
     """Clip and quantize the inputs up to a learned bound, on any backend (`pact`, a pseudo-gradient).
@@ -105,7 +112,7 @@ class PACT(keras.layers.Layer):
             shape=(),
             initializer=keras.initializers.Constant(self.initial_bound),
             regularizer=self.regularizer,
-            constraint=lambda bound: keras.ops.maximum(bound, 1e-3),
+            constraint=_Positive(),
             name="bound",
         )
 
