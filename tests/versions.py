@@ -6,7 +6,8 @@
 
 Each row gets an environment of its own in a temporary folder, and a clone of the committed files. It takes
 gigabytes and minutes: this is a tool for maintainers and no part of the test line. It asks for `uv`
-on the path, which finds the interpreters and resolves the versions.
+on the path, which finds the interpreters and resolves the versions; it downloads no interpreter, and a row
+whose Python this machine lacks is shown as missing.
 
 - `pinned` installs `requirements.txt`, where notebooks must print what is committed, letter for letter.
 - `lowest` takes the lowest versions that `pyproject.toml` allows for what it names itself, so that the ranges
@@ -29,6 +30,7 @@ import time
 ROOT = pathlib.Path(__file__).parents[1]
 ROWS = ("3.11-pinned", "3.12-pinned", "3.13-pinned", "3.11-lowest", "3.13-newest")
 SHOWN = ("tensorflow", "keras", "numpy")
+VERDICTS = ("tests", "notebooks", "minutes")
 
 #: A browser shows the same pages whatever the versions: the test line opens them.
 NO_ROW = ("tests/browser",)
@@ -45,6 +47,12 @@ VERSIONS = """
 import importlib, sys
 print(*(importlib.import_module(name).__version__ for name in sys.argv[1:]))
 """
+
+
+def has_python(version: str) -> bool:
+    """Tell whether uv finds a Python of this version on the machine."""
+    command = ["uv", "python", "find", "--no-python-downloads", version]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
 def install(folder: pathlib.Path, clone: pathlib.Path, version: str, kind: str) -> pathlib.Path:
@@ -71,6 +79,8 @@ def pytest(python: pathlib.Path, clone: pathlib.Path, *options: str) -> str:
 def run_row(row: str) -> dict[str, str]:
     """Install one row's versions, run units and notebooks on them, and give the row of the table."""
     version, kind = row.split("-")
+    if not has_python(version):
+        return {"row": row, **dict.fromkeys([*SHOWN, *VERDICTS], "-"), "tests": f"no Python {version} here"}
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as scratch:
         clone = pathlib.Path(scratch) / "clone"
@@ -83,8 +93,8 @@ def run_row(row: str) -> dict[str, str]:
         left_out = NO_ROW + (PINNED_ONLY if lax else ())
         units = pytest(python, clone, *(f"--ignore={path}" for path in left_out), "tests", "course_utils")
         notebooks = pytest(python, clone, *(["--nbval-lax"] if lax else []), "notebooks")
-    verdicts = {"tests": units, "notebooks": notebooks, "minutes": f"{(time.monotonic() - started) / 60:.0f}"}
-    return {"row": row, **dict(zip(SHOWN, found, strict=True)), **verdicts}
+    verdicts = (units, notebooks, f"{(time.monotonic() - started) / 60:.0f}")
+    return {"row": row, **dict(zip([*SHOWN, *VERDICTS], [*found, *verdicts], strict=True))}
 
 
 def table(results: list[dict[str, str]]) -> str:
