@@ -183,7 +183,8 @@ def test_jupyterlab_knows_every_default_that_the_course_sets():
 # No name of a machine. The patterns come in pieces, or this file would hold what it looks for.
 
 _HOMES = "|".join(("home", "Users", "root", "work", "tmp", "opt", "srv", "mnt"))  # noqa: FLY002
-_PATH = rf"(?<![\w.~}})/-])/(({_HOMES})/\w|usr/(local/)?lib/python\d)" + r"|\b[A-Za-z]:\\+" + r"Users\b"
+# The Littlest JupyterHub is in this folder on every machine that has it.
+_PATH = rf"(?<![\w.~}})/-])/(?!opt/tljh/)(({_HOMES})/\w|usr/(local/)?lib/python\d)|\b[A-Za-z]:\\+[U]sers\b"
 FORBIDDEN = {
     "an absolute path of a machine": re.compile(_PATH),
     "the host of a package registry": re.compile(
@@ -228,6 +229,7 @@ def test_a_breach_is_seen(line):
         "#!/usr/bin/env bash",
         "https://example.net/home/page",
         "$here/work/x",
+        "/opt/tljh/config",
         "7.5 m/work/2 s",
     ],
 )
