@@ -196,6 +196,18 @@ class TestOutcomes:
         assert outcome.kind == "error"
         assert keras.saving.get_registered_object("exercise>ScaledGradient") is ScaledGradient
 
+    def test_a_function_that_an_earlier_run_has_registered_does_not_stand_in_for_the_answer(self):
+        exercise = EXERCISES["07.leaky_backward"]
+        right = exercise.solve()
+        known = keras.saving.get_registered_name(right)
+
+        def leaky_backward(x):
+            return right(x)
+
+        outcome = exercise.check(leaky_backward)
+        assert "put @keras.saving.register_keras_serializable on it" in str(outcome)
+        assert keras.saving.get_registered_object(known) is right
+
     def test_broken_installation_is_no_wrong_answer(self, monkeypatch):
         def broken(*_):
             return importlib.import_module("no_such_package_here")

@@ -57,7 +57,7 @@ def has_python(version: str) -> bool:
 
 def install(folder: pathlib.Path, clone: pathlib.Path, version: str, kind: str) -> pathlib.Path:
     """Make an environment in `folder` with the versions of one row, and give its interpreter."""
-    subprocess.run(["uv", "venv", "--quiet", "--python", version, folder], check=True)
+    subprocess.run(["uv", "venv", "--quiet", "--seed", "--python", version, folder], check=True)
     python = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
     if kind == "pinned":
         what = ["-r", "requirements.txt"]
