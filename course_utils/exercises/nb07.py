@@ -147,7 +147,7 @@ def _leaky(dy, x):
 
 @contextlib.contextmanager
 def _alone_registered(activation):
-    """Hide the other registered functions: Keras would take one of that name from an earlier run of the cell."""
+    """Hide other registered functions: of that name, Keras would take one that an earlier run registered."""
     registered = keras.saving.get_custom_objects()
     before = dict(registered)
     try:
