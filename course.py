@@ -127,8 +127,7 @@ def version_in(python):
 def pip_command(python):
     """Give the command line that installs the course, to be run in its folder (the list ends with `-e .`)."""
     # --no-input: a password prompt that nobody sees would look like an endless install.
-    # --no-compile: Python compiles what it imports, and most of these files are never imported.
-    options = ["--quiet", "--no-input", "--no-compile", "--disable-pip-version-check"]
+    options = ["--quiet", "--no-input", "--disable-pip-version-check"]
     return [python, "-m", "pip", "install"] + options + ["-r", "requirements.txt"]  # noqa: RUF005 (Python 2.7)
 
 
