@@ -94,7 +94,7 @@ def shapes(subject: Subject) -> None:
 )
 def tf_function(subject: Subject) -> None:
     """Is the same in a tf.function of any batch size."""
-    traced, eager = subject.traced.get_concrete_function()(subject.leaves), subject.reference
+    traced, eager = subject.traced(subject.leaves), subject.reference
     wrong = [label for label in eager if difference(eager[label], traced[label], subject.rtol)]
     for mine, other in ((a, b) for a in wrong for b in wrong if a != b and eager[a] is not None):
         if not difference(eager[mine], traced[other], subject.rtol):
@@ -336,7 +336,7 @@ def _train(model, subject: Subject, run_eagerly: bool) -> list[np.ndarray]:
 
 
 def _ask_for_custom_gradient(subject: Subject) -> None:
-    operations = subject.traced.get_concrete_function().graph.get_operations()
+    operations = subject.traced.graph.get_operations()
     kinds = [op.get_attr("_gradient_op_type") for op in operations if "_gradient_op_type" in op.node_def.attr]
     if not any(kind.startswith(b"CustomGradient") for kind in kinds):
         raise Note("left out, no custom gradient")

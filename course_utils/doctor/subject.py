@@ -109,10 +109,10 @@ class Subject:
         return {label: y for label, y in self.reference.items() if not label.startswith(GRADIENT)}
 
     @functools.cached_property
-    def traced(self) -> tf.types.experimental.PolymorphicFunction:
-        """The outcome as a tf.function that does not know the batch size, as in `fit`."""
+    def traced(self) -> tf.types.experimental.ConcreteFunction:
+        """The outcome as a traced function that does not know the batch size, as in `fit`."""
         signature = [tf.TensorSpec([None, *leaf.shape[1:]], leaf.dtype) for leaf in self.leaves]
-        return tf.function(lambda leaves: self.outcome(self.layer, leaves), input_signature=[signature])
+        return tf.function(lambda leaves: self.outcome(self.layer, leaves)).get_concrete_function(signature)
 
     @functools.cached_property
     def sources(self) -> dict:
