@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import keras
 
+from course_utils.layers._constraints import AtLeast
 from course_utils.layers._package import PACKAGE
 
 
@@ -63,13 +64,6 @@ def pact(x, bound, bits=4):
     return op(x, bound)
 
 
-class _Positive(keras.constraints.Constraint):
-    """Keep a bound above 0: the op divides by it."""
-
-    def __call__(self, w):
-        return keras.ops.maximum(w, 1e-3)
-
-
 @keras.saving.register_keras_serializable(package=PACKAGE)
 class PACT(keras.layers.Layer):
     """Clip and quantize the inputs up to a learned bound, on any backend (`pact`, a pseudo-gradient).
@@ -112,7 +106,7 @@ class PACT(keras.layers.Layer):
             shape=(),
             initializer=keras.initializers.Constant(self.initial_bound),
             regularizer=self.regularizer,
-            constraint=_Positive(),
+            constraint=AtLeast(1e-3),
             name="bound",
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import keras
 
 from course_utils import ops
+from course_utils.layers._constraints import AtLeast
 from course_utils.layers._package import PACKAGE
 
 
@@ -53,13 +54,6 @@ class QuantizeLayer(keras.layers.Layer):
         """Give the options with which `from_config` makes the same layer again."""
         options = {"bits": self.bits, "step": self.step, "window": self.window}
         return {**super().get_config(), **options}
-
-
-class _Positive(keras.constraints.Constraint):
-    """Keep a step above 0: the op divides by it."""
-
-    def __call__(self, w):
-        return keras.ops.maximum(w, 1e-6)
 
 
 @keras.saving.register_keras_serializable(package=PACKAGE)
@@ -124,7 +118,7 @@ class LSQDense(keras.layers.Layer):
         self.step = self.add_weight(
             shape=(),
             initializer=lambda shape, dtype: keras.ops.cast(self._first_step(), dtype),
-            constraint=_Positive(),
+            constraint=AtLeast(1e-6),
             autocast=False,
             name="step",
         )
