@@ -123,7 +123,6 @@ class Explorer(widgets.VBox):
         self._wants_progress = "progress" in inspect.signature(f).parameters
         self._progress = widgets.FloatProgress(min=0, max=1, description="computing")
         self.curves = self.compute(**{name: spec.value for name, spec in specs.items()})
-        self._progress.layout.visibility = "hidden"  # after the first curves, which show it
         self._build_figure(xlabel, ylabel, ylim)
         self.sliders = {name: spec.widget(name, continuous=not on_release) for name, spec in specs.items()}
         self._view = widgets.HTML()
@@ -142,7 +141,10 @@ class Explorer(widgets.VBox):
     def compute(self, **values) -> dict[str, dict[str, Curve]]:
         """Call the function and give its curves as `{panel: {label: Curve}}`; check their form."""
         extra = {"progress": self._show_progress} if self._wants_progress else {}
-        curves = as_panels(self.f(**values, **extra))
+        try:
+            curves = as_panels(self.f(**values, **extra))
+        finally:
+            self._progress.layout.visibility = "hidden"
         known = getattr(self, "curves", curves)
         if {panel: list(c) for panel, c in curves.items()} != {panel: list(c) for panel, c in known.items()}:
             raise ValueError(f"f gives other panels or curves for {values}: the names must not change")
@@ -192,8 +194,6 @@ class Explorer(widgets.VBox):
         else:
             self.error = None
             self._draw()
-        finally:
-            self._progress.layout.visibility = "hidden"
 
     def _draw(self):
         for panel, curves in self.curves.items():
