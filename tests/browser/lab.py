@@ -146,10 +146,7 @@ class Lab:
     def open(self, page: Page) -> None:
         """Open JupyterLab in `page`, with nothing left from before."""
         page.goto(f"{self.address}/lab?reset&token={self.token}")
-        page.wait_for_function(
-            "async () => { await window.jupyterapp?.restored; return Boolean(window.jupyterapp) }",
-            timeout=PATIENCE,
-        )
+        page.wait_for_function(RESTORED, timeout=PATIENCE)
 
 
 class Notebook:
