@@ -12,6 +12,7 @@ is raised as it is and never reported as a wrong answer.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import html
 import inspect
@@ -20,7 +21,7 @@ import pathlib
 import sysconfig
 import textwrap
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from course_utils.diagnosis import explain
@@ -179,17 +180,11 @@ class Exercise:
 
     def _accepts_its_solution(self) -> bool:
         """Whether this installation works, so that an error is due to the answer."""
-        import keras  # slow, and an exercise need not have to do with it
-
-        registered = keras.saving.get_custom_objects()
-        learners = dict(registered)  # the solution's layer may have the same registered name
         try:
-            self.judge(self.solve())
+            with registry_put_back():  # the solution's layer may have the registered name of the learner's
+                self.judge(self.solve())
         except (Exception, SystemExit):
             return False
-        finally:
-            registered.clear()
-            registered.update(learners)
         return True
 
     def hint(self) -> Text:
@@ -211,6 +206,28 @@ class Exercise:
     def solve(self) -> Any:
         """Give the answer that the solution defines."""
         return self._solution()
+
+
+@contextlib.contextmanager
+def registry_put_back() -> Iterator[None]:
+    """Put the objects that are registered with Keras back afterwards, as they were.
+
+    Example:
+        >>> import keras
+        >>> with registry_put_back():
+        ...     keras.saving.get_custom_objects()["mine>thing"] = object
+        >>> "mine>thing" in keras.saving.get_custom_objects()
+        False
+    """
+    import keras  # slow, and an exercise need not have to do with it
+
+    registered = keras.saving.get_custom_objects()
+    before = dict(registered)
+    try:
+        yield
+    finally:
+        registered.clear()
+        registered.update(before)
 
 
 def _not_attempted() -> Outcome:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pathlib
+import tempfile
+import warnings
 from collections.abc import Callable, Mapping
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -23,6 +27,15 @@ def random_array(shape: tuple[int, ...], seed: int) -> np.ndarray:
 def random_upstream(shape: tuple[int, ...]) -> np.ndarray:
     """Give a random upstream gradient, from a stream of its own: where dy equals x, mistakes hide."""
     return np.random.default_rng([8, 0]).standard_normal(shape)
+
+
+def reload(layer: keras.layers.Layer, features: int) -> keras.layers.Layer:
+    """Save a model that consists of one layer, load it without `custom_objects`, and give its layer."""
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Keras warns of a lambda: the verdict says more
+        path = pathlib.Path(folder, "model.keras")
+        keras.Sequential([keras.Input((features,)), layer]).save(path)
+        return keras.saving.load_model(path).layers[-1]
 
 
 def need_callable(answer, what: str = "op") -> None:

@@ -1,10 +1,6 @@
 """Exercises of notebook 07: a layer and an activation that come back from a file, a config to mend."""
 
-import contextlib
 import inspect
-import pathlib
-import tempfile
-import warnings
 from collections.abc import Callable
 
 import keras
@@ -14,7 +10,7 @@ import tensorflow as tf
 from course_utils import ops
 from course_utils.errors import first_sentence
 from course_utils.exercises import judging
-from course_utils.exercises.exercise import Exercise, WrongAnswer
+from course_utils.exercises.exercise import Exercise, WrongAnswer, registry_put_back
 
 UNKNOWN = (
     "Keras found no class of that registered name: put @keras.saving.register_keras_serializable above it"
@@ -34,17 +30,13 @@ def _need_layer(answer, name: str) -> None:
 
 def _reload(layer: keras.layers.Layer, causes: dict[str, str]) -> keras.layers.Layer:
     """Save a model of a layer and load it; a failure whose text holds a key of `causes` gets that cause."""
-    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Keras warns of a lambda: the verdict says more
-        path = pathlib.Path(folder, "model.keras")
-        try:
-            keras.Sequential([keras.Input((3,)), layer]).save(path)
-            return keras.saving.load_model(path).layers[-1]
-        except (TypeError, ValueError, NotImplementedError) as error:
-            cause = next((cause for words, cause in causes.items() if words in str(error)), None)
-            if cause is None:
-                raise
-            got = first_sentence(error, 100)
+    try:
+        return judging.reload(layer, 3)
+    except (TypeError, ValueError, NotImplementedError) as error:
+        cause = next((cause for words, cause in causes.items() if words in str(error)), None)
+        if cause is None:
+            raise
+        got = first_sentence(error, 100)
     raise WrongAnswer("a model with it, saved as .keras and loaded", "the same model", got, cause)
 
 
@@ -145,20 +137,6 @@ def _leaky(dy, x):
     return np.where(x > 0, dy, 0.1 * dy)
 
 
-@contextlib.contextmanager
-def _alone_registered(activation):
-    """Hide other registered functions: of that name, Keras would take one that an earlier run registered."""
-    registered = keras.saving.get_custom_objects()
-    before = dict(registered)
-    try:
-        for name, known in before.items():
-            if inspect.isfunction(known) and known is not activation:
-                del registered[name]
-        yield
-    finally:
-        registered.update(before)
-
-
 def _judge_activation(activation):
     judging.need_callable(activation, "leaky_backward")
     mistakes = {
@@ -174,7 +152,11 @@ def _judge_activation(activation):
         forward_mistakes={"this is a leaky ReLU: the forward pass is ReLU": lambda x: _leaky(x, x)},
     )
     dense = keras.layers.Dense(3, activation=activation, kernel_initializer="identity")
-    with _alone_registered(activation):
+    with registry_put_back():
+        registered = keras.saving.get_custom_objects()
+        for name, known in list(registered.items()):
+            if inspect.isfunction(known) and known is not activation:
+                del registered[name]  # of that name, Keras would take one that an earlier run registered
         loaded = _reload(dense, ACTIVATION_CAUSES)
     _judge_gradient(loaded, _leaky, "the gradient of a Dense layer after a reload", mistakes)
     return "Keras saved the name of a registered function, and found the function again when it loaded."
