@@ -5,7 +5,7 @@ from __future__ import annotations
 import keras
 
 
-class AtLeast(keras.constraints.Constraint):
+class LowerBound(keras.constraints.Constraint):
     """Keep a weight at `least` or more: above 0, where an op divides by it."""
 
     def __init__(self, least):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import keras
 
-from course_utils.layers._constraints import AtLeast
+from course_utils.layers._constraints import LowerBound
 from course_utils.layers._package import PACKAGE
 
 
@@ -106,7 +106,7 @@ class PACT(keras.layers.Layer):
             shape=(),
             initializer=keras.initializers.Constant(self.initial_bound),
             regularizer=self.regularizer,
-            constraint=AtLeast(1e-3),
+            constraint=LowerBound(1e-3),
             name="bound",
         )
 

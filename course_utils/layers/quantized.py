@@ -5,7 +5,7 @@ from __future__ import annotations
 import keras
 
 from course_utils import ops
-from course_utils.layers._constraints import AtLeast
+from course_utils.layers._constraints import LowerBound
 from course_utils.layers._package import PACKAGE
 
 
@@ -118,7 +118,7 @@ class LSQDense(keras.layers.Layer):
         self.step = self.add_weight(
             shape=(),
             initializer=lambda shape, dtype: keras.ops.cast(self._first_step(), dtype),
-            constraint=AtLeast(1e-6),
+            constraint=LowerBound(1e-6),
             autocast=False,
             name="step",
         )
