@@ -34,6 +34,12 @@ CURES = {
     "pyfunc_": "replace numpy_function and py_function in grad: they do not outlive their process",
 }
 
+#: TensorFlow does so in `tf.linalg.cholesky` and what is made of it.
+TRIANGLE = (
+    "the op reads the lower triangle and shares its gradient with the upper one, as is right for symmetric "
+    "inputs: check lambda a: op((a + tf.linalg.matrix_transpose(a)) / 2)"
+)
+
 
 def explain(error) -> tuple[str, str]:
     """Return an exception of an op, TensorFlow or Keras on one line, and its cure, empty if not known."""
@@ -101,8 +107,9 @@ def likely_cause(g, x, k, shape, dy, truth, others, output_shape=()) -> str:
     """
     if not np.any(g):
         return "no gradient: the backward pass returns zeros"
-    if not np.isfinite(g).all():
+    if not np.isfinite(g[k]):
         return "0·inf, 0/0 or an overflow: make the input safe before the division, root or exp (tf.where)"
+    g = np.nan_to_num(g, posinf=0, neginf=0)
     if g.size != np.prod(shape):
         return "TensorFlow's complex gradient is dy times the conjugate of the derivative (tf.math.conj)"
     mended = [*_mended(g.reshape(shape), others), _factor(g, k, shape, truth, output_shape)]
@@ -117,7 +124,10 @@ def _mended(g, others):
     for name, other in others.items():
         yield other, f"swapped with the gradient of {name}"
     if g.ndim > 1 and g.shape[-1] == g.shape[-2]:
-        yield np.swapaxes(g, -1, -2), "transposed"
+        turned = np.swapaxes(g, -1, -2)
+        yield turned, "transposed"
+        lower = np.tril(g + turned) - g * np.eye(g.shape[-1])
+        yield lower, TRIANGLE
     for axis in range(g.ndim):
         yield np.flip(g, axis), f"reversed along axis {axis}"
 

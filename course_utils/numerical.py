@@ -191,30 +191,31 @@ class Declared:
 
 
 class Numerical:
-    """The numerical derivative of `loss(move) = ⟨dy, op(x + move)⟩` at no move.
+    """The numerical derivative, at no move, of a loss: the sum of `products(move) = dy * op(x + move)`.
 
     Along a random normal direction d the slope of `t ↦ loss(t·d)` is `⟨g, d⟩` for the right gradient g, and
     for hardly any other: a few evaluations judge all elements. A fault is located by bisection. `size` is the
-    norm of the products whose sum `loss` is, `eps` the machine epsilon of the arithmetic.
+    norm of the products and `eps` the machine epsilon of the arithmetic; `outside` says of each element of x
+    whether the op is NaN or infinite there, so that it has no gradient.
     """
 
     label = "the numerical derivative"
 
-    def __init__(self, loss, x, size, eps, rtol, rng) -> None:
-        self.x, self.rtol = x, rtol
+    def __init__(self, products, x, outside, size, eps, rtol, rng) -> None:
+        self.x, self.outside, self.rtol = x, outside, rtol
         self.notes: list[tuple[int, str]] = []
         self.unit = np.maximum(1, np.abs(x))
         self.steps = np.cbrt(eps) / np.array([1, 8, 64])
         self.rounding, self.most_rounding = 10 * eps * size, 1e5 * eps * size
         self.probes = [rng.standard_normal(x.shape) * self.unit for _ in range(2)]
-        self._evaluate = loss
+        self._products = products
         self._known: dict = {}
 
     def _loss(self, move):
         """Evaluate the op, once at each place, however many gradients are judged."""
         key = hash(move.tobytes())
         if key not in self._known:
-            self._known[key] = self._evaluate(move)
+            self._known[key] = self._products(move).sum()
         return self._known[key]
 
     def _slope(self, d, h):
@@ -243,10 +244,14 @@ class Numerical:
 
     def mismatch(self, g) -> int | None:
         """Return a flat index where `g` is wrong, None where it agrees; note what has no derivative."""
-        undefined = np.flatnonzero(~np.isfinite(g))
-        for k in undefined[:8]:
+        undefined = ~np.isfinite(g)
+        outside = np.flatnonzero(undefined & self.outside)
+        if outside.size:
+            more = f", as at {outside.size - 1} more" if outside[1:].size else ""
+            self.notes.append((outside[0], f"the op is NaN or infinite{more}: no gradient is checked there"))
+        for k in np.flatnonzero(undefined & ~self.outside)[:8]:
             if not self._excused(g, k):
-                return k
+                return int(k)
         self._leave_out(undefined)
         g = np.nan_to_num(g, nan=0, posinf=0, neginf=0)
         if self.agrees(g):
@@ -311,24 +316,25 @@ class Numerical:
 
     def _note(self, g, k):
         e, steps = self._along(k)
-        at = lambda t: self._loss(t * e)  # noqa: E731
+        at = lambda t: self._products(t * e)  # noqa: E731
         _, h, tiny = self.steps
-        # One-sided differences with steps h and h/2, extrapolated like `slope`.
+        # One-sided differences with steps h and h/2, extrapolated like `slope`; of each output for itself,
+        # since at a kink that several have each may take any slope between its own two.
         sides = [[(at(s * t) - at(0)) / (s * t * e[k]) for t in (h, h / 2)] for s in (-1, 1)]
         left, right = (2 * fine - coarse for coarse, fine in sides)
-        if not np.isfinite([left, right]).all():
+        if not np.isfinite([left.sum(), right.sum()]).all():
             return "the op has no finite slope on both sides; its gradient there is not checked"
         if not np.isfinite(g[k]):
             return ""
         if self._gap(g, e, steps) <= 1:
             return "the op bends within 1e-6; smaller steps agree"
-        jump = abs(at(h) - at(-h))
-        if jump > 100 * self.rounding and abs(at(tiny) - at(-tiny)) > jump / 2:
+        jump, near = (abs((at(t) - at(-t)).sum()) for t in (h, tiny))
+        if jump > 100 * self.rounding and near > jump / 2:
             return f"the op jumps; it takes slope {g[k]:.3g}"
-        size = max(abs(left), abs(right))
-        bars = sum(abs(fine - coarse) for coarse, fine in sides)
+        size = max(abs(left).sum(), abs(right).sum())
+        bars = sum(abs(fine - coarse).sum() for coarse, fine in sides)
         slack = min(bars, 1e-3 * size) + 10 * (self.rtol * size + self.rounding / h / e[k])
-        low, high = sorted((left, right))
+        low, high = np.minimum(left, right).sum(), np.maximum(left, right).sum()
         if high - low > 10 * slack and low - slack <= g[k] <= high + slack:
-            return f"there is a kink, slopes {left:.3g} and {right:.3g}; the op takes {g[k]:.3g}"
+            return f"there is a kink, slopes {low:.3g} to {high:.3g}; the op takes {g[k]:.3g}"
         return ""

@@ -103,6 +103,13 @@ def test_declared_nonlinear_backward_is_noted():
         (tf.sign, EDGE_POINTS, "x[6] = 0 the op jumps"),
         (tf.sqrt, np.array([0.0, 1.0]), "x[0] = 0 the op has no finite slope"),
         (tf.exp, EDGE_POINTS, "output[12] = inf in float32"),
+        (tf.math.log, EDGE_POINTS, "output[0] = nan in float32, nan in float64"),
+        (tf.asin, EDGE_POINTS, "x[0] = -100 the op is NaN or infinite, as at 5 more"),
+        (
+            tf.nn.crelu,
+            np.zeros((2, 3)),
+            "features[0, 1] = 0 there is a kink, slopes 0 to 3.03; the op takes 0",
+        ),
         (
             op_with(lambda x: tf.math.log1p(tf.exp(x)), lambda dy, x: dy * tf.sigmoid(x)),
             EDGE_POINTS,
@@ -137,6 +144,29 @@ def test_failure_names_argument_index_and_both_values():
     assert failure.index == (1,)
     assert "at height[1] = 4 the op gives 0, the numerical derivative" in failure.detail
     assert failure.error > 0
+
+
+def test_an_op_of_one_triangle_is_told_from_a_wrong_gradient():
+    a = np.array([[2.0, -1, 0.5], [-1, 3, 0.2], [0.5, 0.2, 1]])
+    assert "the op reads the lower triangle" in check_gradient(tf.linalg.cholesky, a).failures[0].cure
+    assert check_gradient(lambda a: tf.linalg.cholesky((a + tf.linalg.matrix_transpose(a)) / 2), a)
+
+
+@pytest.mark.parametrize("layer", ["LayerNormalization", "RMSNormalization", "UnitNormalization"])
+def test_second_order_of_stock_layers_is_judged_as_by_finite_differences(layer):
+    # TensorFlow 2.21 takes the second derivative of LayerNormalization for another: notebook 10.
+    layer = getattr(keras.layers, layer)(dtype="float64")
+    x, h = tf.constant(np.random.default_rng(0).normal(size=(2, 3))), 1e-5
+    dy, v = (tf.constant(np.random.default_rng(n).normal(size=(2, 3))) for n in (1, 2))
+
+    def slope_along_v(x):
+        return tf.reduce_sum(vjp(layer, [x], dy)[0] * v)
+
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        found = tf.reduce_sum(tape.gradient(slope_along_v(x), x) * v)
+    right = (slope_along_v(x + h * v) - slope_along_v(x - h * v)) / (2 * h)
+    assert check_gradient(layer, x, order=2).ok == np.isclose(found, right, rtol=1e-4)
 
 
 def test_misuse_of_the_upstream_gradient_is_told_once():

@@ -97,6 +97,10 @@ unary("in float16", lambda dy, x: dy * tf.exp(x) / (1 + tf.exp(x)), "overflow_in
 unary("overflow", lambda dy, x: dy * tf.exp(x) / (1 + tf.exp(x)), "log1pexp_naive_at_100", tf.nn.softplus,
       lambda rng: EDGE_POINTS)  # fmt: skip
 unary("0/0", lambda dy, x: dy * x / tf.abs(x), "nan_at_0", tf.abs, lambda rng: EDGE_POINTS)
+unary("[6] = 0 the op gives nan", lambda dy, x: dy / x * x, "nan_at_0_beside_an_infinite_output",
+      lambda x: tf.where(x < -50, tf.math.log(x), x), lambda rng: EDGE_POINTS)  # fmt: skip
+unary("2 too many", lambda dy, x: dy / tf.sqrt(x - 1), "beside_an_infinite_slope",
+      lambda x: tf.sqrt(x - 1), lambda rng: np.r_[1, 2 + rng.random(9)])  # fmt: skip
 unary(
     "reshape(gradient", lambda dy, x: tf.reshape(2 * x * dy, [-1]), "flat", x=lambda rng: rng.random((3, 4))
 )
@@ -345,6 +349,10 @@ stock("scalar", lambda x: x * x, 3.0)
 stock("norm_times_x", lambda x: x * tf.norm(x), normal(10))
 stock("saturated_in_float32", tf.sigmoid, np.array([-100, -60, 1, 60, 100], "float32"))
 stock("constant_in_exact_arithmetic", lambda x: tf.reduce_sum(tf.nn.softmax(x)), normal(6, dtype="float32"))
+stock("log_outside_its_domain", tf.math.log, EDGE_POINTS)
+stock("asin_outside_its_domain", tf.asin, EDGE_POINTS)
+stock("sum_outside_its_domain", lambda x: tf.reduce_sum(tf.math.log(x)), EDGE_POINTS)
+stock("kinks_of_two_outputs", tf.nn.crelu, EDGE_POINTS)
 stock("cancellation", lambda x: (x + 1e4) - 1e4, normal(20, dtype="float32"))
 stock("cancellation_in_float64", lambda x: (x + 1e4) - 1e4, normal(20))
 
@@ -378,6 +386,21 @@ def test_correct_second_order_passes(op):
         report = check_gradient(
             op, normal(20, dtype="float32")(np.random.default_rng([7, seed])), order=2, seed=seed
         )
+        assert report, report
+
+
+@pytest.mark.parametrize("op", [tf.sqrt, tf.math.rsqrt, tf.math.digamma, tf.nn.crelu])
+def test_second_order_outside_the_domain_is_no_fault(op):
+    for seed in SEEDS:
+        report = check_gradient(op, EDGE_POINTS, order=2, seed=seed)
+        assert report, report
+
+
+def test_rounding_is_not_held_to_be_linear():
+    # The second derivative is 0. Through logarithms of dy, rounding is all that comes out.
+    x = np.random.default_rng(5).normal(size=(1, 36)).astype("float32")
+    for seed in SEEDS:
+        report = check_gradient(tf.math.cumulative_logsumexp, x, order=2, seed=seed)
         assert report, report
 
 
