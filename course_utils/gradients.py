@@ -35,8 +35,8 @@ def check_gradient(
     for backward passes that are not linear in `dy`, such as clipping).
 
     The check sees the inputs that it is given: `EDGE_POINTS` holds those where elementwise ops tend to break.
-    Where the op is NaN or infinite nothing is checked, and a note says so. An op that sorts, or takes a median,
-    must be given inputs without ties: at a tie any order is right, and the numerical derivative knows one.
+    Where the op is NaN or infinite nothing is checked, and a note says so. Give an op that sorts or takes a
+    median no ties: at one, any order is right, and the numerical derivative knows one.
     It takes some ten evaluations of the op an argument, and more only to locate a fault. Variables are put
     back as they were; the random state of TensorFlow, NumPy and Python is not used.
 
