@@ -92,7 +92,7 @@ CLASS = {
     "typing_error": (
         handed_in("def add_one(x:", "number = 42"),
         ("not attempted", "correct"),
-        "SyntaxError",
+        "cell 2: SyntaxError: ",
     ),
     "loops": (
         handed_in(
@@ -167,6 +167,7 @@ def test_each_accident_has_its_row_and_its_reason(rows, person):
     assert (row["90.one"], row["90.two"]) == outcomes, row["problem"]
     assert problem in row["problem"]
     assert bool(row["problem"]) == bool(problem)
+    assert ".py, line" not in row["problem"]  # the file that IPython makes of a cell
     assert (row["correct"], row["of"]) == (str(outcomes.count("correct")), "2")
 
 

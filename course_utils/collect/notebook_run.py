@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import pathlib
+import re
 from typing import Any
 
 import nbformat
@@ -99,8 +100,10 @@ class Run:
             limit = self.settings["cell_timeout"]
             self.report({"problem": f"cell {index + 1} took longer than {limit:g} s and was interrupted"})
         else:
-            message = " ".join(str(reply["evalue"]).split())[:120]
-            self.report({"problem": f"cell {index + 1}: {reply['ename']}: {message}"})
+            # Python 3.13 has a private class for some; the file is one that IPython makes up for a cell.
+            kind = reply["ename"].replace("_IncompleteInputError", "SyntaxError")
+            message = re.sub(r"\(\d+\.py, line", "(line", " ".join(str(reply["evalue"]).split()))[:120]
+            self.report({"problem": f"cell {index + 1}: {kind}: {message}"})
 
     async def judge(self, client, cells, task, answer: str) -> None:
         """Ask the judge inside of the kernel, and report its verdict."""
