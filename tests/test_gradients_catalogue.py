@@ -99,6 +99,8 @@ unary("overflow", lambda dy, x: dy * tf.exp(x) / (1 + tf.exp(x)), "log1pexp_naiv
 unary("0/0", lambda dy, x: dy * x / tf.abs(x), "nan_at_0", tf.abs, lambda rng: EDGE_POINTS)
 unary("[6] = 0 the op gives nan", lambda dy, x: dy / x * x, "nan_at_0_beside_an_infinite_output",
       lambda x: tf.where(x < -50, tf.math.log(x), x), lambda rng: EDGE_POINTS)  # fmt: skip
+unary("0/0", lambda dy, x: dy * x / tf.abs(x), "nan_at_0_beside_rounding", lambda x: tf.abs(x) + 1e4,
+      lambda rng: EDGE_POINTS.astype("float64"))  # fmt: skip
 unary("2 too many", lambda dy, x: dy / tf.sqrt(x - 1), "beside_an_infinite_slope",
       lambda x: tf.sqrt(x - 1), lambda rng: np.r_[1, 2 + rng.random(9)])  # fmt: skip
 unary(
@@ -352,6 +354,7 @@ stock("constant_in_exact_arithmetic", lambda x: tf.reduce_sum(tf.nn.softmax(x)),
 stock("log_outside_its_domain", tf.math.log, EDGE_POINTS)
 stock("asin_outside_its_domain", tf.asin, EDGE_POINTS)
 stock("sum_outside_its_domain", lambda x: tf.reduce_sum(tf.math.log(x)), EDGE_POINTS)
+stock("cube_root_at_0", lambda x: tf.sign(x) * tf.abs(x) ** (1 / 3), EDGE_POINTS)
 stock("kinks_of_two_outputs", tf.nn.crelu, EDGE_POINTS)
 stock("cancellation", lambda x: (x + 1e4) - 1e4, normal(20, dtype="float32"))
 stock("cancellation_in_float64", lambda x: (x + 1e4) - 1e4, normal(20))
