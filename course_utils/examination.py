@@ -348,6 +348,6 @@ def _rounding(x, wide) -> float:
 
 def _gradient_size(x, point) -> float:
     """Return how large a gradient by `x` would be if the outputs were proportional to `x`."""
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", over="ignore"):
         size = np.linalg.norm(np.nan_to_num(point.dy * point.y, posinf=0, neginf=0))
-    return size / max(np.sqrt(np.mean(flat(x) ** 2)), 1e-30)
+        return size / max(np.sqrt(np.mean(flat(x) ** 2)), 1e-30)

@@ -188,9 +188,8 @@ def _gradient_problem(subject: Subject, failures, variables) -> Problem:
     cure = first.cure
     theirs = [*(f"input {i}" for i in range(len(subject.floats))), *named_variables(variables)]
     mine = dict(zip(theirs, subject.sources, strict=True))
-    name = re.compile(
-        rf"\b({'|'.join(re.escape(their) for their in sorted(theirs, key=len, reverse=True))})\b"
-    )
+    longest_first = sorted(theirs, key=len, reverse=True)
+    name = re.compile(rf"\b({'|'.join(map(re.escape, longest_first))})\b")
     found = name.match(first.name)
     if found and subject.reference[GRADIENT + mine[found[0]]] is None:
         cure = "no gradient arrives: pass it to the op by position; a tensor that the op captures gets none"
@@ -316,7 +315,7 @@ def trains(subject: Subject) -> None:
     rounding = 1e-5 * max(abs(move).max() for move in compiled)
     for variable, move, other in zip(model.trainable_variables, compiled, eager, strict=True):
         if not np.all(np.isfinite(move)):
-            raise Problem(f"{variable.path} is NaN or infinite after 2 steps", "make grad finite everywhere")
+            raise Problem(f"{variable.path} becomes NaN or infinite", "make grad finite everywhere")
         if not np.any(move):
             raise Problem(f"{variable.path} did not move")
         if abs(move - other).max() > 1e-2 * abs(move).max() + rounding:
@@ -330,9 +329,12 @@ def _train(model, subject: Subject, run_eagerly: bool) -> list[np.ndarray]:
     # Without XLA, which has a check of its own. Of a missing gradient this check tells, not a warning.
     model.compile("sgd", ["mse"] * len(targets), run_eagerly=run_eagerly, jit_compile=False)
     with restored([v.value for v in model.variables]), warnings.catch_warnings(action="ignore"):
-        for _ in range(2):
+        for step in range(16):  # two, if a dropout does not drop all of a small batch
             model.train_on_batch(list(subject.leaves), targets)
-        return [v.numpy() - value for v, value in zip(model.trainable_variables, start, strict=True)]
+            moves = [v.numpy() - value for v, value in zip(model.trainable_variables, start, strict=True)]
+            if step and all(np.any(move) for move in moves):
+                break
+        return moves
 
 
 def _ask_for_custom_gradient(subject: Subject) -> None:
@@ -368,14 +370,11 @@ def vectorized_map(subject: Subject) -> None:
     """Has the same gradient through vectorized_map."""
     _ask_for_custom_gradient(subject)
 
-    def one_example(leaves):
+    def one(leaves):
         return [y[0] for y in subject.call(subject.layer, [leaf[None] for leaf in leaves])]
 
-    def mapped(_, leaves):
-        return tf.vectorized_map(one_example, leaves, fallback_to_while_loop=False)
-
     try:
-        outcome = subject.outcome(subject.layer, call=mapped)
+        outcome = subject.outcome(subject.layer, call=lambda _, leaves: tf.vectorized_map(one, leaves, False))
     except Exception as error:
         raise Note(f"not available for this layer: {type(error).__name__}") from None
     if not subject.agrees(outcome):
