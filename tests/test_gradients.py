@@ -1,5 +1,6 @@
 """The contracts, notes, errors and manners of `check_gradient`; its catalog of gradients is next door."""
 
+import functools
 import random
 
 import keras
@@ -152,12 +153,21 @@ def test_an_op_of_one_triangle_is_told_from_a_wrong_gradient():
     assert check_gradient(lambda a: tf.linalg.cholesky((a + tf.linalg.matrix_transpose(a)) / 2), a)
 
 
-@pytest.mark.parametrize("layer", ["LayerNormalization", "RMSNormalization", "UnitNormalization"])
-def test_second_order_of_stock_layers_is_judged_as_by_finite_differences(layer):
-    # TensorFlow 2.21 takes the second derivative of LayerNormalization for another: notebook 10.
-    layer = getattr(keras.layers, layer)(dtype="float64")
-    x, h = tf.constant(np.random.default_rng(0).normal(size=(2, 3))), 1e-5
-    dy, v = (tf.constant(np.random.default_rng(n).normal(size=(2, 3))) for n in (1, 2))
+NORMALIZATIONS = {
+    "Layer": keras.layers.LayerNormalization(dtype="float64"),
+    "Group": keras.layers.GroupNormalization(groups=2, dtype="float64"),
+    "Batch": functools.partial(keras.layers.BatchNormalization(dtype="float64"), training=True),
+    "RMS": keras.layers.RMSNormalization(dtype="float64"),
+    "Unit": keras.layers.UnitNormalization(dtype="float64"),
+}
+
+
+@pytest.mark.parametrize("name", NORMALIZATIONS)
+def test_second_order_of_stock_layers_is_judged_as_by_finite_differences(name):
+    # In TensorFlow 2.21 tf.nn.moments stops a gradient that the second order needs: notebook 10.
+    layer = NORMALIZATIONS[name]
+    x, h = tf.constant(np.random.default_rng(0).normal(size=(2, 4))), 1e-5
+    dy, v = (tf.constant(np.random.default_rng(n).normal(size=(2, 4))) for n in (1, 2))
 
     def slope_along_v(x):
         return tf.reduce_sum(vjp(layer, [x], dy)[0] * v)

@@ -1,4 +1,4 @@
-"""`check_gradient` on every op of one tensor in TensorFlow and Keras: what it calls wrong is wrong.
+"""`check_gradient` on every op of one tensor in TensorFlow and Keras: none fails without a reason.
 
 The test line takes those of tf.math, to first order; `-m ""` takes all, to second order and on more inputs.
 """
