@@ -394,7 +394,7 @@ def test_correct_second_order_passes(op):
 
 @pytest.mark.parametrize("op", [tf.sqrt, tf.math.rsqrt, tf.math.digamma, tf.nn.crelu])
 def test_second_order_outside_the_domain_is_no_fault(op):
-    for seed in SEEDS:
+    for seed in SEEDS[:3]:
         report = check_gradient(op, EDGE_POINTS, order=2, seed=seed)
         assert report, report
 
@@ -402,7 +402,7 @@ def test_second_order_outside_the_domain_is_no_fault(op):
 def test_rounding_is_not_held_to_be_linear():
     # The second derivative is 0. Through logarithms of dy, rounding is all that comes out.
     x = np.random.default_rng(5).normal(size=(1, 36)).astype("float32")
-    for seed in SEEDS:
+    for seed in SEEDS[:3]:
         report = check_gradient(tf.math.cumulative_logsumexp, x, order=2, seed=seed)
         assert report, report
 
