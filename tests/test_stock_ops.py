@@ -1,6 +1,6 @@
 """`check_gradient` on every op of one tensor in TensorFlow and Keras: none fails without a reason.
 
-The test line takes those of tf.math at the edges, to first order; `-m ""` takes all, to second order and on more inputs.
+The test line takes those of tf.math at the edges, to first order; `-m ""` takes all, to second order.
 """
 
 import inspect
