@@ -93,8 +93,8 @@ class Examination:
         y, at_half = op(op.start), None
         drawn = op.pack(self.rng.standard_normal(y.size))
         dy = np.concatenate([flat(d) * differentiable(d) for d in tf.nest.flatten(drawn)])
-        if tf.nest.flatten(drawn)[0].dtype.real_dtype == tf.float64:
-            # An output that is inf or nan even in double precision has no slope to compare with.
+        if not _will_widen(op):
+            # An output that is inf or nan in the best precision there is has no slope to compare with.
             dy = np.where(np.isfinite(y), dy, 0)
         gradients = op.vjp(op.start, dy)
         with contextlib.suppress(Exception):  # half the input may be outside the op's domain
@@ -149,7 +149,7 @@ class Examination:
     def _in_float64(self, native) -> tuple:
         """Return what the op gives in float64, and its gradients there; None if it can't, or if it has."""
         leaves, rounded = native.op.leaves, []
-        if native.op.variables or not any(map(_widens, leaves)):
+        if not _will_widen(native.op):
             return None, None
         op = FlatOp(native.op.op, [_wide(x) for x in leaves])
         for x, vector in zip(leaves, op.start, strict=True):
@@ -316,6 +316,10 @@ def _wide(x):
 
 def _widens(x) -> bool:
     return differentiable(x) and x.dtype.real_dtype != tf.float64
+
+
+def _will_widen(op) -> bool:
+    return not op.variables and any(map(_widens, op.leaves))
 
 
 def _outside(x, y) -> np.ndarray:

@@ -110,7 +110,7 @@ class FlatOp:
 
     def __init__(self, op, leaves, variables=()) -> None:
         self.op, self.leaves, self.variables = op, leaves, variables
-        self.targets = [*leaves, *variables]
+        self.targets, self.size = [*leaves, *variables], 0
         self.start = [flat(target) for target in self.targets]
 
     def place(self, at) -> list:
@@ -132,7 +132,14 @@ class FlatOp:
                 raise TypeError(f"op must return numbers, got {y.dtype.name}")
         if not any(differentiable(y) and tf.size(y) for y in outputs):
             raise TypeError(f"op must return a float tensor with elements, got {str(self.outputs)[:80]}")
-        return np.concatenate([flat(y) for y in outputs])
+        vector = np.concatenate([flat(y) for y in outputs])
+        self.size = self.size or vector.size
+        if vector.size != self.size:
+            raise TypeError(
+                f"op must return one shape whatever the values of its inputs, got {self.size} elements for "
+                f"some and {vector.size} for others nearby"
+            )
+        return vector
 
     def split(self, dy) -> list[np.ndarray]:
         """Return the part of each output in a vector of all of them."""
@@ -258,7 +265,7 @@ class Numerical:
             return None
         self._listen()
         for d in self.probes:
-            while self._gap(g, d, self.steps) > 1:
+            while np.any(d) and self._gap(g, d, self.steps) > 1:
                 k = self._bisect(g, d)
                 if not self._excused(g, k):
                     return k

@@ -160,6 +160,7 @@ GRADIENT = [
     ((X,), {"op": np.square}, TypeError, "op must return tensors, got ndarray"),
     ((X,), {"op": lambda x: x > 0}, TypeError, "op must return a float tensor with elements, got tf.Tensor("),
     ((X,), {"op": lambda x: tf.cast(x, tf.int32)}, TypeError, "op must return a float tensor"),
+    ((X,), {"op": lambda x: tf.boolean_mask(x, x >= X[0])}, TypeError, "op must return one shape whatever"),
     ((X,), {"op": lambda x: x[:0]}, TypeError, "op must return a float tensor with elements"),
     ((X,), {"op": lambda x: (x, tf.strings.as_string(x))}, TypeError, "op must return numbers, got string"),
     ((np.ma.masked_less(X, 0),), {}, TypeError, "masked array, and TensorFlow drops its mask: give"),

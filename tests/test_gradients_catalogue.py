@@ -264,6 +264,18 @@ def variable_op(rng, dw):
     return op, rng.random((4, 3)), [w]
 
 
+@broken("2 too many")
+def wrong_for_a_variable_beside_an_infinite_output(rng):
+    w = tf.Variable(rng.random(3))
+
+    @tf.custom_gradient
+    def op(x):
+        y = tf.math.log(x) * w
+        return y, lambda dy, variables=None: (dy * w / x, [2 * dy * tf.math.log(x)])
+
+    return op, np.array([0, 2.0, 3.0]), [w]
+
+
 @broken("variables")
 def variables_keyword_missing(rng):
     w = tf.Variable(rng.random(3))
@@ -355,6 +367,14 @@ stock("log_outside_its_domain", tf.math.log, EDGE_POINTS)
 stock("asin_outside_its_domain", tf.asin, EDGE_POINTS)
 stock("sum_outside_its_domain", lambda x: tf.reduce_sum(tf.math.log(x)), EDGE_POINTS)
 stock("cube_root_at_0", lambda x: tf.sign(x) * tf.abs(x) ** (1 / 3), EDGE_POINTS)
+
+
+@correct
+def variable_outside_the_domain(rng):
+    w = tf.Variable(rng.random(3).astype("float32"))
+    return lambda x: tf.math.log(x) * w, tf.constant([-1.0, 0.0, 3.0]), [w]
+
+
 stock("kinks_of_two_outputs", tf.nn.crelu, EDGE_POINTS)
 stock("cancellation", lambda x: (x + 1e4) - 1e4, normal(20, dtype="float32"))
 stock("cancellation_in_float64", lambda x: (x + 1e4) - 1e4, normal(20))
