@@ -238,8 +238,11 @@ class Examination:
             rtol = max(RTOL[op.targets[i].dtype.name], 1e-3 * (resolution(g) > 1e-9))
             return Declared(label, self._intended(op, at, dy)[i], self.rtol or rtol)
 
+        def weighted(y):
+            return dy * np.where(dy == 0, 0, y)
+
         def products(move):
-            return dy * np.where(dy == 0, 0, op([*at[:i], x + move, *at[i + 1 :]]))
+            return weighted(op([*at[:i], x + move, *at[i + 1 :]]))
 
         y = op(at)
         outside = np.any([_outside(x, lower) for lower in (y, *self.below)], axis=0)
@@ -247,9 +250,7 @@ class Examination:
         nearby = x + 1e-6 * np.maximum(1, np.abs(x)) * self.rng.standard_normal(x.shape)
         eps = max(resolution(op([*at[:i], nearby, *at[i + 1 :]])), resolution(g))
         # Rounding of the output, and of the input as far as the output depends on it.
-        size = np.linalg.norm(dy * np.where(dy == 0, 0, y)) + np.linalg.norm(
-            np.nan_to_num(g, posinf=0, neginf=0) * x
-        )
+        size = np.linalg.norm(weighted(y)) + np.linalg.norm(np.nan_to_num(g, posinf=0, neginf=0) * x)
         size += np.linalg.norm(dy) * self.inner
         rtol = self.rtol or RTOL["float32" if eps > 1e-9 else "float64"]
         return Numerical(products, x, outside, size, eps, rtol, self.rng)

@@ -6,6 +6,7 @@ parts, so that its elements have a last index 0 (real) or 1 (imaginary).
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import ml_dtypes
@@ -323,7 +324,7 @@ class Numerical:
 
     def _note(self, g, k):
         e, steps = self._along(k)
-        at = lambda t: self._products(t * e)  # noqa: E731
+        at = functools.cache(lambda t: self._products(t * e))
         _, h, tiny = self.steps
         # One-sided differences with steps h and h/2, extrapolated like `slope`; of each output for itself,
         # since at a kink that several have each may take any slope between its own two.
